@@ -1,0 +1,171 @@
+"""The configuration contract: one frozen dataclass per group, every default in one place.
+
+YAML files only choose among what stands here. `choices` in a field's metadata lists the
+values a string key accepts; `grinnder_cli.config.checks` enforces them. The docstring under
+each field is its reference.
+"""
+
+from dataclasses import dataclass, field
+
+
+def one_of(default: str, *choices: str):
+    """A string field that accepts `default` or one of `choices`."""
+    return field(default=default, metadata={"choices": (default, *choices)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetConfig:
+    name: str = "debian"
+    """Which loader reads the data; `grinnder data list` names them."""
+    path: str | None = None
+    """The file, or the folder that holds the dataset; null: embedded, or under data.dir."""
+    undirected: bool = False
+    """Add the reverse of every edge, then drop duplicates."""
+    coalesce: bool = False
+    """Drop duplicate edges (the last weight stays)."""
+    normalize_features: bool = False
+    """Divide every feature row by its sum (rows that sum to 0 stay)."""
+    split: str = "published"
+    """Split rule: published (the file's), random (60/20/20 over labelled nodes by split_seed)."""
+    split_seed: int = 0
+    """Seed of split=random."""
+    split_index: int = 0
+    """Which column of a two-dimensional mask is used."""
+    num_nodes: int = 20_000
+    """Generated sets: nodes."""
+    num_edges: int = 200_000
+    """Generated sets: directed edges."""
+    num_features: int = 64
+    """Generated sets: feature width."""
+    num_classes: int = 16
+    """Generated sets: classes."""
+    seed: int = 0
+    """Generated sets: seed of graph, features and split."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    name: str = one_of("gcn")
+    """Layer type."""
+    norm: str = one_of("layer", "none")
+    """Normalisation between layers."""
+    dropout: float = 0.5
+    """Dropout probability between layers, in [0, 1)."""
+    residual: bool = False
+    """Add the layer's input after the norm where the widths agree."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    name: str = one_of("adam", "adamw", "sgd")
+    lr: float = 0.01
+    """Learning rate."""
+    weight_decay: float = 0.0
+    """L2 penalty (adam, sgd) or decoupled decay (adamw)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionerConfig:
+    name: str = one_of("auto", "metis", "contiguous", "random", "file")
+    """auto: metis."""
+    objective: str = one_of("cut", "volume")
+    """What metis minimises: the edge cut or the communication volume."""
+    balance: float = 1.1
+    """Largest part over mean part that metis may make."""
+    path: str | None = None
+    """partitioner=file: text with one part id per line, or .npy of N integers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodConfig:
+    name: str = one_of("auto", "pull", "inmemory", "pyg")
+    """auto: pull."""
+    format: str = one_of("csr", "edge_index")
+    """method=pyg: how plain PyG holds the graph."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheConfig:
+    name: str = one_of("auto", "none", "lru_layer", "partition_lru", "opt")
+    """Which chunks stay in host memory; auto: the policy with the fewest predicted bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageConfig:
+    name: str = one_of("auto", "posix", "memory")
+    """Where chunks go that host memory does not hold."""
+    dir: str = "scratch"
+    """Directory for scratch files; a private subdirectory is made and removed."""
+    quota: str | None = None
+    """Most bytes of scratch a run may preallocate (a size like 8GiB); null: what is free."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryConfig:
+    host: str = "auto"
+    """Host memory the process may allocate after imports (a size like 512MiB); auto: the limit in force."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanConfig:
+    ax: str = one_of("auto", "on", "off")
+    """Keep the constant A_hat X of layer 1 as an input; auto: by predicted bytes."""
+    exchange: str = one_of("auto", "gather", "pack")
+    """How parts read each other's rows; auto: per tensor by predicted bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    every: int = 0
+    """Epochs between checkpoints; 0: only the final one."""
+    initial: bool = False
+    """Also write one before the first epoch."""
+    keep: int = 2
+    """How many of the newest checkpoints stay."""
+    init: str | None = None
+    """Warm start: a run directory, a checkpoint directory or a .safetensors file of weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    dir: str | None = None
+    """Where graph, partition and A_hat X stores live; null: $GRINNDER_DATA, else the user's cache directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One run, whole."""
+
+    dataset: DatasetConfig = field(default_factory=DatasetConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    partitioner: PartitionerConfig = field(default_factory=PartitionerConfig)
+    method: MethodConfig = field(default_factory=MethodConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    storage: StorageConfig = field(default_factory=StorageConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    plan: PlanConfig = field(default_factory=PlanConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    layers: int = 3
+    """Convolutions."""
+    hidden: int = 256
+    """Width between layers."""
+    parts: int | str = "auto"
+    """Partitions; auto: the smallest power of two that fits memory.host."""
+    metric: str = one_of("accuracy")
+    seed: int = 0
+    """Seed of weights, dropout and partitioner, in [0, 2^32)."""
+    device: str = one_of("auto", "cpu")
+    dtype: str = one_of("float32", "float64")
+    """Type of weights and layer tensors."""
+    epochs: int = 100
+    eval_every: int = 1
+    """Epochs between evaluations; the last epoch is always evaluated."""
+    out: str = "results"
+    """Where run directories go."""
+    rerun: str = one_of("missing", "failed", "all")
+    """Which members of a sweep run again."""
+    on_fail: str = one_of("continue", "stop")
+    """What a sweep does after a failed run."""
+    progress: str = one_of("auto", "rich", "plain", "off")

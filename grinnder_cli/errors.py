@@ -1,0 +1,87 @@
+"""Every failure a user can meet: one class per kind, each with its exit code.
+
+An error message is one line: what happened, the number that matters, what to change.
+`grinnder_cli.main` is the only place that turns a class into an exit code, and
+`grinnder_cli.run.worker` the only one that does so in a worker process.
+"""
+
+
+class GrinnderError(Exception):
+    """Base of all expected failures.
+
+    Args:
+        message: one line, for the user: cause, number, remedy.
+    """
+
+    exit_code = 1
+
+
+class ConfigError(GrinnderError):
+    """The command line or a configuration file asks for something that cannot be."""
+
+    exit_code = 2
+
+
+class EnvironmentProblem(GrinnderError):
+    """The machine lacks something asked for: a directory, a permission, a device, a library."""
+
+    exit_code = 3
+
+
+class DataError(GrinnderError):
+    """Input data is missing, corrupt or unusable."""
+
+    exit_code = 4
+
+
+class DoesNotFit(GrinnderError):
+    """The run needs more memory or disk than it may use."""
+
+    exit_code = 5
+
+
+class StorageError(GrinnderError):
+    """A transfer to or from storage failed while the run was going on.
+
+    Args:
+        op: "read", "write", "open", "fallocate", "fsync" or "rename".
+        path: the file.
+        offset: where in the file, bytes.
+        wanted: bytes asked for.
+        got: bytes transferred.
+        errno: the system's error number, 0 if there was none (a short transfer).
+    """
+
+    exit_code = 6
+
+    def __init__(self, op: str, path: str, offset: int, wanted: int, got: int, errno: int = 0) -> None:
+        import os
+
+        self.op, self.path, self.offset = op, path, offset
+        self.wanted, self.got, self.errno = wanted, got, errno
+        why = os.strerror(errno) if errno else "short transfer"
+        super().__init__(f"{op} of {wanted} bytes at offset {offset} of {path} failed after {got} bytes: {why}")
+
+
+class NumericalError(GrinnderError):
+    """Numbers that must agree do not, or a loss is not finite."""
+
+    exit_code = 7
+
+
+class InUse(GrinnderError):
+    """Another process holds the run directory, the scratch directory or a store."""
+
+    exit_code = 8
+
+
+class Interrupted(GrinnderError):
+    """SIGTERM or SIGINT arrived; the run stopped at a step boundary.
+
+    Args:
+        signum: the signal's number; the exit code is 128 + signum.
+    """
+
+    def __init__(self, signum: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signum
