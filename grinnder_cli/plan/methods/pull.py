@@ -1,0 +1,208 @@
+"""method=pull: steps of an epoch in which only the sparse operator crosses parts.
+
+Source: method.md sections 1, 2 and 5. Tensor names: `y2` is Y_2, `dz2` is dZ_2, `y2.in` the
+inboxes Y_2 travels through; `nodes`, `topo_*`, `send_*`, `recv_*`, `x`, `ax` are constants.
+`_in` belongs to the forward operator (rows read their in-neighbours), `_out` to its transpose.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from grinnder_cli.model.spec import ModelSpec
+from grinnder_cli.partitioner.operator import OperatorSizes
+from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Op, Step, TensorSpec, Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullProgram:
+    """The steps of every epoch of a run.
+
+    Attributes:
+        model: what is trained.
+        sizes: rows, edges and halos of every part.
+        itemsize: bytes of one layer-tensor element.
+        ax: layer 1 reads the constant A_hat X instead of aggregating.
+        gathered: exchanged tensors read as whole chunks; all others travel as packs.
+        first, last: epochs of this process, counted from 0, both included.
+        eval_every: epochs between evaluations; `last` is always evaluated.
+    """
+
+    model: ModelSpec
+    sizes: OperatorSizes
+    itemsize: int
+    ax: bool
+    gathered: frozenset[str]
+    first: int
+    last: int
+    eval_every: int
+    _passes: dict = field(default_factory=dict, repr=False, compare=False)
+
+    # ------------------------------------------------------------------ tensors
+    @cached_property
+    def tensors(self) -> dict[str, TensorSpec]:
+        """Every tensor of the plan by name."""
+        specs = {
+            name: TensorSpec(name=name, kind=Kind.CONSTANT, width=width, chunk_bytes=chunk_bytes)
+            for name, (width, chunk_bytes) in self.sizes.constants.items()
+            if name != "ax" or self.ax
+        }
+        for layer in range(1, self.model.depth + 1):
+            width = self.model.layer(layer).exchanged
+            if self._aggregates(layer):
+                self._exchanged(specs, f"y{layer}", width, self.sizes.halo_in)
+                self._layer(specs, f"z{layer}", width)
+            if self._needs_dz(layer):
+                self._exchanged(specs, f"dz{layer}", width, self.sizes.halo_out)
+            if self._carries(layer):
+                self._layer(specs, f"c{layer}", self.model.layer(layer).d_in)
+                self._layer(specs, f"dc{layer}", self.model.layer(layer).d_in)
+        return specs
+
+    def _layer(self, specs: dict, name: str, width: int) -> None:
+        nbytes = tuple(rows * width * self.itemsize for rows in self.sizes.rows)
+        specs[name] = TensorSpec(name=name, kind=Kind.LAYER, width=width, chunk_bytes=nbytes)
+
+    def _exchanged(self, specs: dict, name: str, width: int, halo) -> None:
+        self._layer(specs, name, width)
+        if name not in self.gathered:
+            nbytes = tuple(int(rows) * width * self.itemsize for rows in halo.sum(axis=1))
+            specs[f"{name}.in"] = TensorSpec(name=f"{name}.in", kind=Kind.INBOX, width=width, chunk_bytes=nbytes)
+
+    @cached_property
+    def exchanged(self) -> tuple[str, ...]:
+        """Names of the tensors parts read from each other."""
+        layers = range(1, self.model.depth + 1)
+        names = [f"y{n}" for n in layers if self._aggregates(n)] + [f"dz{n}" for n in layers if self._needs_dz(n)]
+        return tuple(names)
+
+    def _aggregates(self, layer: int) -> bool:
+        return not (layer == 1 and self.ax)
+
+    def _needs_dz(self, layer: int) -> bool:
+        """dZ_1 serves only the weight before the first aggregation."""
+        return layer > 1 or (self._aggregates(1) and self.model.layer(1).transform_first)
+
+    def _carries(self, layer: int) -> bool:
+        """Layer `layer` reads its input a second time, and that input is not X."""
+        return layer > 1 and self.model.layer(layer).residual
+
+    # ------------------------------------------------------------------ epochs
+    def unit(self, epoch: int) -> Unit:
+        """The steps of epoch `epoch` (counted from 0), as if the run had no end unless it is `last`."""
+        evaluate = epoch == self.last or (epoch + 1) % self.eval_every == 0
+        phase = (epoch % 2, epoch == self.first, epoch == self.last, evaluate)
+        if phase not in self._passes:
+            self._passes[phase] = self._steps(*phase)
+        steps, step_at = self._passes[phase]
+        return Unit(epoch, phase, steps, step_at)
+
+    def _steps(self, parity: int, first: bool, last: bool, evaluate: bool) -> tuple[tuple[Step, ...], int]:
+        reuse = self.model.pure_forward
+        steps: list[Step] = []
+        visits = iter(range(10**9))
+
+        def sweep(make, k_epoch: int, k: int) -> None:
+            ids = range(self.sizes.parts)
+            for part in ids if (k_epoch + k) % 2 == 0 else reversed(ids):
+                if self.sizes.rows[part]:
+                    steps.append(make(part))
+
+        def forward(k_epoch: int, ks, train: bool, evaluate: bool) -> None:
+            if not self.ax:
+                sweep(lambda p: self._enter(p, train), k_epoch, next(ks))
+            for layer in range(1, self.model.depth):
+                sweep(lambda p, layer=layer: self._forward(layer, p, train), k_epoch, next(ks))
+            sweep(lambda p: self._loss(p, train, evaluate), k_epoch, next(ks))
+
+        # With one forward serving training and evaluation, an epoch's first forward ran at the end of the one before.
+        if first or not reuse:
+            forward(parity, visits, True, False)
+        else:
+            for _ in range(self.model.depth + (not self.ax)):
+                next(visits)
+        for layer in range(self.model.depth, 0, -1):
+            if self._needs_dz(layer):
+                sweep(lambda p, layer=layer: self._backward(layer, p), parity, next(visits))
+        step_at = len(steps)
+        if reuse and not last:
+            forward(parity + 1, iter(range(10**9)), True, evaluate)
+        elif evaluate:
+            forward(parity, visits, False, True)
+        return tuple(steps), step_at
+
+    # ------------------------------------------------------------------ visits
+    def _touch(self, mode: Mode, name: str, part: int) -> Access:
+        return Access(mode, Chunk(name, part), self.tensors[name].chunk_bytes[part])
+
+    def _read(self, part: int, *names: str) -> tuple[Access, ...]:
+        return tuple(self._touch(Mode.READ, name, part) for name in names if self.tensors[name].chunk_bytes[part])
+
+    def _assemble(self, name: str, part: int) -> tuple[Access, ...]:
+        """Reads that bring [own | halo] of an exchanged tensor and the operator's block."""
+        side = self.sizes.side(name)
+        halo = self.sizes.halo(name)[part]
+        topo = self._read(part, f"topo_{side}")
+        if name not in self.gathered:
+            inbox = (self._touch(Mode.RECEIVE, f"{name}.in", part),) if halo.any() else ()
+            return (*topo, self._touch(Mode.GATHER, name, part), *inbox)
+        sources = [q for q in range(self.sizes.parts) if halo[q] or q == part]
+        return (*topo, *self._read(part, f"recv_{side}"), *(self._touch(Mode.GATHER, name, q) for q in sources))
+
+    def _emit(self, name: str, part: int) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+        """(reads, writes) that hand an exchanged tensor's own rows to whoever reads them."""
+        own = self._touch(Mode.WRITE, name, part)
+        if name in self.gathered:
+            return (), (own,)
+        wanted = self.sizes.halo(name)[:, part]
+        row = self.tensors[name].width * self.itemsize
+        sends = tuple(
+            Access(Mode.SEND, Chunk(f"{name}.in", reader), int(wanted[reader]) * row)
+            for reader in range(self.sizes.parts)
+            if wanted[reader]
+        )
+        return self._read(part, f"send_{self.sizes.side(name)}") if sends else (), (own, *sends)
+
+    def _enter(self, part: int, train: bool) -> Step:
+        reads, writes = self._emit("y1", part)
+        return Step(Op.ENTER, 0, part, train, False, (*self._read(part, "nodes", "x"), *reads), writes)
+
+    def _received(self, layer: int, part: int) -> tuple[Access, ...]:
+        """Reads that bring Z_layer in a forward visit, and the residual's second input."""
+        own = self._assemble(f"y{layer}", part) if self._aggregates(layer) else self._read(part, "ax")
+        return (*self._read(part, "nodes"), *own, *self._residual(layer, part))
+
+    def _residual(self, layer: int, part: int) -> tuple[Access, ...]:
+        if not self.model.layer(layer).residual:
+            return ()
+        return self._read(part, f"c{layer}" if layer > 1 else "x")
+
+    def _forward(self, layer: int, part: int, train: bool) -> Step:
+        reads, writes = self._emit(f"y{layer + 1}", part)
+        kept = []
+        if train and self._aggregates(layer):
+            kept.append(self._touch(Mode.WRITE, f"z{layer}", part))
+        if self._carries(layer + 1):
+            kept.append(self._touch(Mode.WRITE, f"c{layer + 1}", part))
+        return Step(Op.FORWARD, layer, part, train, False, (*self._received(layer, part), *reads), (*kept, *writes))
+
+    def _loss(self, part: int, train: bool, evaluate: bool) -> Step:
+        layer = self.model.depth
+        reads, writes = self._emit(f"dz{layer}", part) if train and self._needs_dz(layer) else ((), ())
+        return Step(Op.LOSS, layer, part, train, evaluate, (*self._received(layer, part), *reads), writes)
+
+    def _backward(self, layer: int, part: int) -> Step:
+        reads, writes = list(self._read(part, "nodes")), []
+        reads += self._assemble(f"dz{layer}", part)
+        if layer == 1:
+            return Step(Op.BACKWARD, 1, part, True, False, (*reads, *self._read(part, "x")), ())
+        below = layer - 1
+        reads += self._read(part, f"z{below}" if self._aggregates(below) else "ax")
+        reads += self._residual(below, part)
+        if self._carries(layer):
+            reads += self._read(part, f"dc{layer}")
+        if self._carries(below):
+            writes.append(self._touch(Mode.WRITE, f"dc{below}", part))
+        if self._needs_dz(below):
+            more, out = self._emit(f"dz{below}", part)
+            reads, writes = [*reads, *more], [*writes, *out]
+        return Step(Op.BACKWARD, layer, part, True, False, tuple(reads), tuple(writes))

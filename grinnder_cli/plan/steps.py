@@ -1,0 +1,127 @@
+"""The words a plan is written in: tensors, chunks, accesses, steps.
+
+A *chunk* is (tensor, part). A tensor is one of three kinds:
+
+* CONSTANT: prepared before the run, always on storage, never written (topology, features).
+* LAYER: one chunk per part, written whole by its owner.
+* INBOX: one chunk per part, the rows a part reads from others; every owner delivers its
+  rows (a *pack*) into it, in the order of the halo, and the reader takes it whole, once.
+
+On storage and in host memory a chunk occupies `padded(nbytes)`; the payload sits at the end
+of that space, so that halo rows read behind own rows join them without a copy.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from grinnder_cli.partitioner.layout import padded
+
+class Kind(Enum):
+    """What a tensor is; see the module's text."""
+
+    CONSTANT = "constant"
+    LAYER = "layer"
+    INBOX = "inbox"
+
+
+class Chunk(NamedTuple):
+    """One part of one tensor."""
+
+    tensor: str
+    part: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """A tensor cut into chunks.
+
+    Attributes:
+        name: unique in a plan; also the scratch file's name.
+        kind: see `Kind`.
+        width: columns (0: rows have no common width, as in topology).
+        chunk_bytes: payload of each part's chunk, bytes.
+    """
+
+    name: str
+    kind: Kind
+    width: int
+    chunk_bytes: tuple[int, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the whole tensor on storage, padding included."""
+        return sum(padded(b) for b in self.chunk_bytes)
+
+
+class Mode(Enum):
+    """How a step touches a chunk."""
+
+    READ = "read"
+    """Whole, own rows, in use until the step ends."""
+    GATHER = "gather"
+    """As a source of rows: copied from and let go at once."""
+    RECEIVE = "receive"
+    """The inbox, whole; it is empty afterwards."""
+    WRITE = "write"
+    """Whole, own rows, new content."""
+    SEND = "send"
+    """A pack into another part's inbox."""
+
+
+class Access(NamedTuple):
+    """One touch of one chunk; `nbytes` is the pack's payload for SEND, else the chunk's."""
+
+    mode: Mode
+    chunk: Chunk
+    nbytes: int
+
+
+class Op(Enum):
+    """What a visit computes."""
+
+    ENTER = "enter"
+    """X -> Y_1 (only where layer 1 transforms first and keeps no A_hat X)."""
+    FORWARD = "forward"
+    """Agg_l, Local_l -> Y_{l+1}, l < L."""
+    LOSS = "loss"
+    """Agg_L, logits, and in training the loss and dZ_L."""
+    BACKWARD = "backward"
+    """Pull dY_l from dZ_l, then backward through Local_{l-1}."""
+
+
+class Step(NamedTuple):
+    """One visit of one part.
+
+    Attributes:
+        op: what is computed.
+        layer: l, counted from 1 (0 for ENTER).
+        part: the part visited.
+        train: dropout on, and what backward needs is kept.
+        evaluate: accuracies are taken (LOSS only).
+        reads, writes: accesses in order.
+    """
+
+    op: Op
+    layer: int
+    part: int
+    train: bool
+    evaluate: bool
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+
+
+class Unit(NamedTuple):
+    """The steps of one epoch.
+
+    Attributes:
+        epoch: counted from 0.
+        phase: two units of equal phase have equal steps.
+        steps: in order.
+        step_at: index of the step before which the optimizer updates the weights.
+    """
+
+    epoch: int
+    phase: tuple
+    steps: tuple[Step, ...]
+    step_at: int
