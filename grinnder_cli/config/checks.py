@@ -1,0 +1,73 @@
+"""What a configuration's values must be, beyond their types: choices, ranges, fields that need each other."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from grinnder_cli.config.keys import did_you_mean
+from grinnder_cli.config.schema import RunConfig
+from grinnder_cli.config.sizes import parse_size
+from grinnder_cli.errors import ConfigError
+
+_AT_LEAST_1 = (lambda v: v >= 1, "at least 1")
+_AT_LEAST_0 = (lambda v: v >= 0, "at least 0")
+_SEED = (lambda v: 0 <= v < 2**32, "in 0 .. 4294967295")
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "layers": _AT_LEAST_1,
+    "hidden": _AT_LEAST_1,
+    "epochs": _AT_LEAST_1,
+    "eval_every": _AT_LEAST_1,
+    "seed": _SEED,
+    "model.dropout": (lambda v: 0 <= v < 1, "at least 0 and below 1"),
+    "optimizer.lr": (lambda v: v > 0 and math.isfinite(v), "a finite number above 0"),
+    "optimizer.weight_decay": (lambda v: v >= 0 and math.isfinite(v), "a finite number, at least 0"),
+    "partitioner.balance": (lambda v: v > 1 and math.isfinite(v), "above 1 (largest part over mean part)"),
+    "checkpoint.every": _AT_LEAST_0,
+    "checkpoint.keep": (lambda v: v >= 2, "at least 2, so that a damaged newest one is not the only one"),
+    "dataset.split_seed": _SEED,
+    "dataset.split_index": _AT_LEAST_0,
+    "dataset.num_nodes": _AT_LEAST_1,
+    "dataset.num_edges": _AT_LEAST_0,
+    "dataset.num_features": _AT_LEAST_1,
+    "dataset.num_classes": _AT_LEAST_1,
+    "dataset.seed": _SEED,
+}
+
+
+def check(config: RunConfig) -> None:
+    """Refuse values that no run can use; touches neither disk nor data.
+
+    Raises:
+        ConfigError: names the key, its value and what it accepts.
+    """
+    for key, value, choices in _walk(config, ""):
+        if choices and value not in choices:
+            known = ", ".join(choices)
+            raise ConfigError(f"{_shown(key)} cannot be '{value}'{did_you_mean(str(value), choices)} (accepts {known})")
+        if key in _RANGES and not _RANGES[key][0](value):
+            raise ConfigError(f"{key}={value} is out of range: it must be {_RANGES[key][1]}")
+    if config.parts != "auto" and (not isinstance(config.parts, int) or config.parts < 1):
+        raise ConfigError(f"parts={config.parts} must be an integer, at least 1, or auto")
+    if config.memory.host != "auto":
+        parse_size(config.memory.host, "memory.host")
+    if config.storage.quota is not None:
+        parse_size(config.storage.quota, "storage.quota")
+    for key, path in (("out", config.out), ("storage.dir", config.storage.dir)):
+        if not path or "\0" in path:
+            raise ConfigError(f"{key} is empty or holds a null byte; name a directory")
+    if config.partitioner.name == "file" and not config.partitioner.path:
+        raise ConfigError("partitioner=file needs partitioner.path (a text file or .npy with one part id per node)")
+
+
+def _walk(config: Any, prefix: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+    for f in fields(config):
+        value = getattr(config, f.name)
+        if is_dataclass(value):
+            yield from _walk(value, f"{prefix}{f.name}.")
+        else:
+            yield prefix + f.name, value, f.metadata.get("choices", ())
+
+
+def _shown(key: str) -> str:
+    return key.removesuffix(".name")  # `cache=foo` is what the user typed, not cache.name
