@@ -1,9 +1,12 @@
 """Every failure a user can meet: one class per kind, each with its exit code.
 
 An error message is one line: what happened, the number that matters, what to change.
-`grinnder_cli.main` is the only place that turns a class into an exit code, and
-`grinnder_cli.run.worker` the only one that does so in a worker process.
+`describe` is the only place that turns a failure into an exit code; `grinnder_cli.main` and
+`grinnder_cli.run.worker` print what it says.
 """
+
+import errno
+import os
 
 
 class GrinnderError(Exception):
@@ -55,8 +58,6 @@ class StorageError(GrinnderError):
     exit_code = 6
 
     def __init__(self, op: str, path: str, offset: int, wanted: int, got: int, errno: int = 0) -> None:
-        import os
-
         self.op, self.path, self.offset = op, path, offset
         self.wanted, self.got, self.errno = wanted, got, errno
         why = os.strerror(errno) if errno else "short transfer"
@@ -85,3 +86,24 @@ class Interrupted(GrinnderError):
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(message)
         self.exit_code = 128 + signum
+
+
+def describe(error: BaseException) -> tuple[int, str]:
+    """Exit code and one-line message of any failure.
+
+    A `GrinnderError` speaks for itself; memory and system errors that nobody foresaw get the code
+    of their kind; everything else is ours to mend and says so.
+    """
+    text = " ".join(str(error).split())
+    if isinstance(error, GrinnderError):
+        return error.exit_code, text
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text or "out of memory" in text.lower():
+        return DoesNotFit.exit_code, f"out of memory ({text or 'allocation refused'}); use more parts or free memory"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG):
+        return StorageError.exit_code, f"{text}; free space or choose another directory"
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return EnvironmentProblem.exit_code, f"{text}; check permissions or choose another directory"
+    if isinstance(error, KeyboardInterrupt):
+        return 130, "interrupted"
+    kind = type(error).__name__
+    return 1, f"unexpected {kind}: {text}; please report this (GRINNDER_TRACE=1 shows the traceback)"

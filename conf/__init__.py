@@ -1,0 +1,1 @@
+"""Hydra's primary configs and groups; a package so that they are installed with grinnder_cli."""
