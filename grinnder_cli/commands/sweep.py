@@ -1,0 +1,73 @@
+"""The members of a sweep: `<out>/sweeps/<time>-<pid>/index.json` and the table at the end."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from grinnder_cli.commands.outcome import Outcome
+
+_STARTED = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+
+
+def sweep_dir(out: str) -> str:
+    """Directory of this process's sweep; the same at every call."""
+    return f"{out}/sweeps/{_STARTED}-{os.getpid()}"
+
+
+class Sweep:
+    """Collects outcomes; the index on disk is true after every member.
+
+    Args:
+        directory: where index.json goes, None for commands that leave nothing behind.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self.directory = directory
+        self.members: list[tuple[list[str], Outcome]] = []
+
+    def add(self, overrides: list[str], outcome: Outcome) -> None:
+        """Record a member and, if it failed, say so now."""
+        self.members.append((overrides, outcome))
+        if outcome.exit_code:
+            number, words = len(self.members), " ".join(overrides)
+            print(f"grinnder: sweep member {number} ({words}) failed, exit code {outcome.exit_code}", file=sys.stderr)
+        if self.directory is not None:
+            self._write()
+
+    @property
+    def exit_code(self) -> int:
+        """That of the first failed member, 0 if all are complete or skipped."""
+        return next((outcome.exit_code for _, outcome in self.members if outcome.exit_code), 0)
+
+    def table(self) -> str:
+        """All members, one line each, and a line that counts them."""
+        rows = [("#", "status", "exit", "overrides", "run directory or message")]
+        for number, (overrides, outcome) in enumerate(self.members, start=1):
+            where = str(outcome.run_dir or outcome.message or "")
+            rows.append((str(number), outcome.status, str(outcome.exit_code), " ".join(overrides), where))
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
+                 for row in rows]  # fmt: skip
+        done = sum(outcome.status in ("complete", "skipped") for _, outcome in self.members)
+        where = f": {self.directory / 'index.json'}" if self.directory is not None else ""
+        return "\n".join([*lines, f"{done} of {len(self.members)} runs complete{where}"])
+
+    def _write(self) -> None:
+        assert self.directory is not None
+        members: list[dict[str, Any]] = [
+            {
+                "overrides": overrides,
+                "run_dir": str(outcome.run_dir.absolute()) if outcome.run_dir else None,
+                "status": outcome.status,
+                "exit_code": outcome.exit_code,
+                "message": outcome.message,
+            }
+            for overrides, outcome in self.members
+        ]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        temporary = self.directory / ".index.json.tmp"
+        temporary.write_text(json.dumps({"schema": 1, "argv": sys.argv, "members": members}, indent=1) + "\n")
+        os.replace(temporary, self.directory / "index.json")
