@@ -1,7 +1,7 @@
 """How a chunk lies in its file and in memory.
 
-A chunk occupies whole blocks; its payload sits at the *end* of them. A visit that reads its
-own rows and, right behind them, the rows of other parts thus gets one array without a copy.
+A chunk occupies whole blocks; its payload sits at the *end* of them (an inbox's at the begin).
+A visit that reads its own rows and, right behind them, its inbox thus gets one array without a copy.
 Payloads made of several arrays are `Layout`s: arrays at 64-byte offsets, total a multiple of 64.
 """
 

@@ -8,7 +8,8 @@ A *chunk* is (tensor, part). A tensor is one of three kinds:
   rows (a *pack*) into it, in the order of the halo, and the reader takes it whole, once.
 
 On storage and in host memory a chunk occupies `padded(nbytes)`; the payload sits at the end
-of that space, so that halo rows read behind own rows join them without a copy.
+of that space (an inbox's at its begin), so that halo rows read behind own rows join them
+without a copy.
 """
 
 from dataclasses import dataclass
@@ -70,11 +71,12 @@ class Mode(Enum):
 
 
 class Access(NamedTuple):
-    """One touch of one chunk; `nbytes` is the pack's payload for SEND, else the chunk's."""
+    """One touch of one chunk; for SEND `nbytes` and `offset` are the pack's within the inbox, else the chunk's and 0."""
 
     mode: Mode
     chunk: Chunk
     nbytes: int
+    offset: int = 0
 
 
 class Op(Enum):

@@ -153,14 +153,18 @@ class PullProgram:
         own = self._touch(Mode.WRITE, name, part)
         if name in self.gathered:
             return (), (own,)
-        wanted = self.sizes.halo(name)[:, part]
-        row = self.tensors[name].width * self.itemsize
+        halo, row = self.sizes.halo(name), self.tensors[name].width * self.itemsize
         sends = tuple(
-            Access(Mode.SEND, Chunk(f"{name}.in", reader), int(wanted[reader]) * row)
-            for reader in range(self.sizes.parts)
-            if wanted[reader]
+            Access(
+                Mode.SEND,
+                Chunk(f"{name}.in", int(reader)),
+                int(halo[reader, part]) * row,
+                int(halo[reader, :part].sum()) * row,
+            )
+            for reader in halo[:, part].nonzero()[0]
         )
-        return self._read(part, f"send_{self.sizes.side(name)}") if sends else (), (own, *sends)
+        # Own rows last: packs are cut from them, and the cache may take and evict them at once.
+        return self._read(part, f"send_{self.sizes.side(name)}") if sends else (), (*sends, own)
 
     def _enter(self, part: int, train: bool) -> Step:
         reads, writes = self._emit("y1", part)

@@ -1,0 +1,19 @@
+"""cache=partition_lru: chunks other parts read stay, least recently used out first.
+
+Source: GriNNder (MLSys 2026), partition-wise host cache: dependency chunks only; what only its
+own part reads, and outputs, go straight to storage.
+"""
+
+from grinnder_cli.cache.state import CacheState, recency, take
+
+
+class PartitionLRU:
+    """Least recently used over whole chunks."""
+
+    name = "partition_lru"
+    everything = False
+
+    def victims(self, state: CacheState, chunk, nbytes: int, next_use: int) -> list | None:
+        return take(state, nbytes, list(state.entries)) if nbytes <= state.capacity else None
+
+    key = staticmethod(lambda state, now: recency(state))

@@ -1,0 +1,110 @@
+"""Host memory a run needs, from sizes alone.
+
+    memory.host >= fixed + visit + cache
+    fixed   weights, gradients, optimizer state, part tables, blocks waiting at inbox edges
+    visit   the largest visit: what it reads, assembles, computes and sends
+    cache   resident chunks, whatever is left
+"""
+
+from dataclasses import dataclass
+
+from grinnder_cli.model.spec import ModelSpec
+from grinnder_cli.partitioner.layout import BLOCK, padded
+from grinnder_cli.plan.methods.pull import PullProgram
+from grinnder_cli.plan.steps import Kind, Mode, Op, Step
+
+LOCAL_BLOCK_BYTES = 1 << 20
+"""Rows of Local_l are computed in stretches of about this many bytes: temporaries stay small and in cache."""
+
+LOCAL_TEMPORARIES = 16
+"""Arrays of one stretch that autograd and the norm hold at once, at most (measured: 11 to 14)."""
+
+WEIGHT_COPIES = 6
+"""Weights, gradients, two moments of Adam, and what a step and a checkpoint copy."""
+
+SLACK_BYTES = 2 << 20
+"""Steps, tables and Python objects of the plan itself."""
+
+
+def local_rows(model: ModelSpec, itemsize: int) -> int:
+    """Rows of one stretch; a function of the model alone, so that sums never depend on a budget."""
+    return max(64, LOCAL_BLOCK_BYTES // (model.widest * itemsize))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Bytes of host memory.
+
+    Attributes:
+        fixed, visit: see the module's text.
+        chunks: all chunks of all tensors; a cache of this size holds everything.
+    """
+
+    fixed: int
+    visit: int
+    chunks: int
+
+    @property
+    def least(self) -> int:
+        """The smallest memory.host the run works in."""
+        return self.fixed + self.visit
+
+
+def need(program: PullProgram) -> Need:
+    """What the program needs."""
+    phases = {program.unit(e).phase: program.unit(e).steps for e in range(program.first, program.first + 2)}
+    phases[None] = program.unit(program.last).steps
+    visit = max(_visit(program, step) for steps in phases.values() for step in steps)
+    weights = WEIGHT_COPIES * program.model.parameter_count * program.itemsize
+    tables = 4 * program.sizes.halo_in.nbytes
+    edges = 2 * program.sizes.parts * BLOCK
+    return Need(
+        fixed=weights + tables + edges + SLACK_BYTES,
+        visit=visit,
+        chunks=sum(t.total_bytes for t in program.tensors.values()),
+    )
+
+
+def _visit(program: PullProgram, step: Step) -> int:
+    """Bytes one visit holds beside the cache."""
+    model, rows = program.model, int(program.sizes.rows[step.part])
+    total = 0
+    sources = [a.nbytes for a in step.reads if a.mode is Mode.GATHER]
+    if sources:
+        total += padded(_assembled(program, step)) + 2 * BLOCK
+        if len(sources) > 1:  # whole chunks of other parts, one at a time
+            total += max(padded(n) for n in sources)
+        total += rows * _received_width(program, step) * program.itemsize
+    total += sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
+    total += sum(padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
+    total += sum(a.nbytes + 2 * BLOCK for a in step.writes if a.mode is Mode.SEND)
+    stretch = min(rows, local_rows(model, program.itemsize))
+    return total + LOCAL_TEMPORARIES * stretch * model.widest * program.itemsize
+
+
+def _exchanged_name(step: Step) -> str:
+    return f"{'dz' if step.op is Op.BACKWARD else 'y'}{step.layer}"
+
+
+def _received_width(program: PullProgram, step: Step) -> int:
+    return program.tensors[_exchanged_name(step)].width
+
+
+def _assembled(program: PullProgram, step: Step) -> int:
+    """Bytes of [own | halo]."""
+    name = _exchanged_name(step)
+    rows = int(program.sizes.rows[step.part] + program.sizes.halo(name)[step.part].sum())
+    return rows * program.tensors[name].width * program.itemsize
+
+
+def inmemory_bytes(model: ModelSpec, nodes: int, edges: int, itemsize: int, *, symmetric: bool, weighted: bool) -> int:
+    """Host memory of method=inmemory, bytes: input, operator, what autograd saves, gradients in flight."""
+    operator = (4 + itemsize * weighted) * edges * (1 if symmetric else 2) + 8 * nodes
+    saved = sum(4 * layer.d_out + layer.exchanged for layer in model.layers)
+    widths = model.layers[0].d_in + saved + 4 * model.widest
+    return operator + nodes * widths * itemsize + WEIGHT_COPIES * model.parameter_count * itemsize + SLACK_BYTES
+
+
+def constants_bytes(program: PullProgram) -> int:
+    """Bytes of all prepared input."""
+    return sum(t.total_bytes for t in program.tensors.values() if t.kind is Kind.CONSTANT)

@@ -1,0 +1,314 @@
+"""Simulate a cache policy over the steps of a run: what is loaded, kept, evicted, written, and when.
+
+The result drives the executor, so predicted and measured bytes agree by construction. An
+epoch that starts from a cache state seen before (same phase, same contents, same relative
+next uses) is not simulated again: its actions are replayed.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from grinnder_cli.cache import FAR, CacheState, Entry, Policy
+from grinnder_cli.partitioner.layout import padded
+from grinnder_cli.plan.inbox import InboxCursor
+from grinnder_cli.plan.methods.pull import PullProgram
+from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step
+
+
+class Do(Enum):
+    """What the executor does for an access."""
+
+    HIT = "hit"
+    """Use the resident chunk."""
+    LOAD = "load"
+    """Read from storage into the visit's own memory."""
+    ADMIT = "admit"
+    """Read from storage; the chunk stays resident."""
+    TAKE = "take"
+    """Use the resident inbox, then free it."""
+    FETCH = "fetch"
+    """Read the inbox from storage into the visit's own memory."""
+    KEEP = "keep"
+    """The output stays resident, unwritten."""
+    STORE = "store"
+    """Write the output to storage; it does not stay."""
+    FORGET = "forget"
+    """Nobody reads the output: nothing is done with it."""
+    OPEN = "open"
+    """Make room for a resident inbox."""
+    DELIVER = "deliver"
+    """Copy a pack into the resident inbox."""
+    STREAM = "stream"
+    """Send a pack to storage, whole blocks at a time."""
+    EVICT = "evict"
+    """Write a resident chunk (or what an inbox holds so far) and free it."""
+    DISCARD = "discard"
+    """Free a resident chunk without writing."""
+
+
+class Action(NamedTuple):
+    """One thing the executor does; `nbytes`, `offset` as in the `Access` behind it."""
+
+    do: Do
+    chunk: Chunk
+    nbytes: int
+    offset: int = 0
+
+
+class StepActions(NamedTuple):
+    """A step and what surrounds its computation."""
+
+    step: Step
+    before: tuple[Action, ...]
+    after: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes submitted to storage, and how the cache did.
+
+    Attributes:
+        read_bytes, write_bytes: padding included.
+        hit_bytes, asked_bytes: payload found resident / asked for.
+    """
+
+    read_bytes: int = 0
+    write_bytes: int = 0
+    hit_bytes: int = 0
+    asked_bytes: int = 0
+
+    def __add__(self, other: "Traffic") -> "Traffic":
+        return Traffic(
+            self.read_bytes + other.read_bytes,
+            self.write_bytes + other.write_bytes,
+            self.hit_bytes + other.hit_bytes,
+            self.asked_bytes + other.asked_bytes,
+        )
+
+    @property
+    def total_bytes(self) -> int:
+        return self.read_bytes + self.write_bytes
+
+    @property
+    def hit_pct(self) -> float | None:
+        """Share of the bytes asked for that were resident, per cent."""
+        return 100 * self.hit_bytes / self.asked_bytes if self.asked_bytes else None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochActions:
+    """Everything the executor does in one epoch.
+
+    Attributes:
+        steps: in order.
+        step_at: index of the step before which the optimizer updates the weights.
+        traffic: predicted bytes.
+        written: tensors with at least one byte written to storage.
+    """
+
+    steps: tuple[StepActions, ...]
+    step_at: int
+    traffic: Traffic
+    written: frozenset[str]
+
+
+def next_uses(steps: tuple[Step, ...], following: tuple[Step, ...]) -> list[int | None]:
+    """For each access of `steps` in order, when its content is read next; None if never.
+
+    Times count accesses from the start of `steps` on into `following`.
+    """
+    accesses = [a for step in (*steps, *following) for a in (*step.reads, *step.writes)]
+    count = sum(len(step.reads) + len(step.writes) for step in steps)
+    known: dict[Chunk, int | None] = {}
+    uses: list[int | None] = [None] * count
+    for at in range(len(accesses) - 1, -1, -1):
+        mode, chunk = accesses[at][:2]
+        if at < count and mode is not Mode.RECEIVE:
+            uses[at] = known.get(chunk)
+        if mode is Mode.WRITE:
+            known[chunk] = None
+        elif mode is not Mode.SEND:
+            known[chunk] = at
+    return uses
+
+
+class _Epoch:
+    """The simulation of one epoch; mutates the cache state it is given."""
+
+    def __init__(self, program: PullProgram, policy: Policy, state: CacheState) -> None:
+        self.tensors, self.policy, self.state = program.tensors, policy, state
+        self.cursors: dict[Chunk, InboxCursor] = {}
+        self.actions: list[Action] = []
+        self.held: list[Chunk] = []
+        self.dead: list[Chunk] = []
+        self.read = self.write = self.hit = self.asked = 0
+        self.written: set[str] = set()
+
+    def run(self, steps: tuple[Step, ...], uses: list[int | None]) -> list[StepActions]:
+        """Actions of every step."""
+        done, at = [], iter(uses)
+        for step in steps:
+            self.actions, before = [], []
+            for access in step.reads:
+                self._read(access, next(at))
+            before, self.actions = self.actions, []
+            for chunk in self.held:
+                self.state.entries[chunk].pinned = False
+            for chunk in self.dead:
+                self._discard(chunk)
+            self.held, self.dead = [], []
+            for access in step.writes:
+                self._write(access, next(at))
+            done.append(StepActions(step, tuple(before), tuple(self.actions)))
+        return done
+
+    def _do(self, do: Do, access: Access) -> None:
+        self.actions.append(Action(do, access.chunk, access.nbytes, access.offset))
+
+    def _discard(self, chunk: Chunk) -> None:
+        self.state.remove(chunk)
+        self.actions.append(Action(Do.DISCARD, chunk, self.tensors[chunk.tensor].chunk_bytes[chunk.part]))
+
+    def _room(self, chunk: Chunk, nbytes: int, next_use: int) -> bool:
+        """Evict for `chunk` if the policy wants it to enter."""
+        victims = self.policy.victims(self.state, chunk, padded(nbytes), next_use)
+        for victim in victims or ():
+            if not self.state.entries[victim].dirty:
+                self._discard(victim)
+                continue
+            self.state.remove(victim)
+            size = self.tensors[victim.tensor].chunk_bytes[victim.part]
+            self.actions.append(Action(Do.EVICT, victim, size))
+            cursor = self.cursors.get(victim)
+            begin, end = cursor.writable() if cursor else (0, padded(size))
+            self._count_write(victim, end - begin)
+        return victims is not None
+
+    def _count_write(self, chunk: Chunk, nbytes: int) -> None:
+        if nbytes:
+            self.write += nbytes
+            self.written.add(chunk.tensor)
+
+    def _read(self, access: Access, use: int | None) -> None:
+        mode, chunk, nbytes, _ = access
+        constant = self.tensors[chunk.tensor].kind is Kind.CONSTANT
+        next_use = FAR if use is None else use
+        self.asked += nbytes
+        entry = self.state.entries.get(chunk)
+        if mode is Mode.RECEIVE:
+            if entry:
+                self.hit += nbytes
+                self.state.remove(chunk)
+            else:
+                self.read += padded(nbytes)
+            self._do(Do.TAKE if entry else Do.FETCH, access)
+            return
+        if entry:
+            self.hit += nbytes
+            entry.next_use = next_use
+            self.state.touch(chunk)
+            self._do(Do.HIT, access)
+        else:
+            self.read += padded(nbytes)
+            wanted = (self.policy.everything or mode is Mode.GATHER) and (constant or use is not None)
+            if not (wanted and self._room(chunk, nbytes, next_use)):
+                self._do(Do.LOAD, access)
+                return
+            self.state.add(chunk, Entry(padded(nbytes), dirty=False, next_use=next_use))
+            self._do(Do.ADMIT, access)
+        over = use is None and not constant
+        if mode is Mode.READ:
+            self.state.entries[chunk].pinned = True
+            self.held.append(chunk)
+            if over:
+                self.dead.append(chunk)
+        elif over:
+            self._discard(chunk)
+
+    def _write(self, access: Access, use: int | None) -> None:
+        mode, chunk, nbytes, offset = access
+        if mode is Mode.SEND:
+            self._send(access, use)
+            return
+        if chunk in self.state.entries:  # the old content of a tensor whose last reader left it behind
+            self._discard(chunk)
+        if use is None:
+            self._do(Do.FORGET, access)
+        elif self.policy.everything and self._room(chunk, nbytes, use):
+            self.state.add(chunk, Entry(padded(nbytes), dirty=True, next_use=use))
+            self._do(Do.KEEP, access)
+        else:
+            self._count_write(chunk, padded(nbytes))
+            self._do(Do.STORE, access)
+
+    def _send(self, access: Access, use: int | None) -> None:
+        chunk = access.chunk
+        size = self.tensors[chunk.tensor].chunk_bytes[chunk.part]
+        cursor = self.cursors.get(chunk)
+        if cursor is None:
+            cursor = self.cursors[chunk] = InboxCursor(size)
+            next_use = FAR if use is None else use
+            if self.policy.everything and self._room(chunk, size, next_use):
+                self.state.add(chunk, Entry(padded(size), dirty=True, next_use=next_use))
+                self.actions.append(Action(Do.OPEN, chunk, size))
+        cursor.fill(access.offset, access.nbytes)
+        if chunk in self.state.entries:
+            self.state.touch(chunk)
+            self._do(Do.DELIVER, access)
+        else:
+            begin, end = cursor.writable()
+            self._count_write(chunk, end - begin)
+            self._do(Do.STREAM, access)
+        if cursor.complete:
+            del self.cursors[chunk]
+
+
+class Schedule:
+    """The actions of every epoch of a run, in order, from an empty cache.
+
+    Args:
+        program: the steps.
+        policy: what stays.
+        capacity: bytes of host memory for resident chunks.
+    """
+
+    def __init__(self, program: PullProgram, policy: Policy, capacity: int) -> None:
+        self.program, self.policy, self.capacity = program, policy, capacity
+        self._state = CacheState(capacity)
+        self._epoch = program.first
+        self._memo: dict = {}
+
+    def fresh(self) -> "Schedule":
+        """The same schedule from its first epoch; what was simulated before is remembered."""
+        copy = Schedule(self.program, self.policy, self.capacity)
+        copy._memo = self._memo
+        return copy
+
+    def next_epoch(self) -> EpochActions:
+        """Actions of the next epoch."""
+        unit, following = self.program.unit(self._epoch), self.program.unit(self._epoch + 1)
+        key = (unit.phase, following.phase, self.policy.key(self._state, 0))
+        if key not in self._memo:
+            self._memo[key] = self._simulate(unit.steps, unit.step_at, following.steps)
+        actions, entries = self._memo[key]
+        self._epoch += 1
+        self._state = CacheState(self.capacity)
+        for chunk, entry in entries:
+            self._state.add(chunk, replace(entry))
+        return actions
+
+    def _simulate(self, steps, step_at: int, following) -> tuple[EpochActions, list]:
+        uses = next_uses(steps, following)
+        epoch = _Epoch(self.program, self.policy, self._state)
+        done = epoch.run(steps, uses)
+        for entry in self._state.entries.values():
+            entry.next_use = FAR if entry.next_use >= FAR else entry.next_use - len(uses)
+        traffic = Traffic(epoch.read, epoch.write, epoch.hit, epoch.asked)
+        actions = EpochActions(tuple(done), step_at, traffic, frozenset(epoch.written))
+        return actions, [(chunk, replace(entry)) for chunk, entry in self._state.entries.items()]
+
+    def totals(self) -> list[EpochActions]:
+        """Every epoch of the run, simulated without running."""
+        walk = self.fresh()
+        return [walk.next_epoch() for _ in range(self.program.first, self.program.last + 1)]
