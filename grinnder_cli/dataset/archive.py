@@ -6,10 +6,11 @@ the facts the owner wants back) is written last, everything is fsynced, then the
 renamed into place. Two processes that build the same archive: one wins, the other reuses it.
 """
 
+import errno
+import fcntl
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,9 +22,12 @@ import numpy as np
 from grinnder_cli.errors import DataError, DoesNotFit, EnvironmentProblem
 
 MANIFEST = "MANIFEST.json"
-FORMAT = 1
+FORMAT = 2
+CRC_BLOCK_BYTES = 16 << 20
 FULL_CHECK_BYTES = 256 << 20
-"""Archives up to this size are checksummed whole when opened; of larger ones only sizes are compared."""
+"""Archives up to this size are checksummed whole when opened; of larger ones every file's size is
+compared, and the checksums of its first, middle and last 16 MiB."""
+_LOCK = ".lock"
 
 
 class Writer:
@@ -37,14 +41,33 @@ class Writer:
         """Write one array as a plain .npy file."""
         np.save(self.path / f"{name}.npy", array, allow_pickle=False)
 
+    def stream(self, name: str, dtype: np.dtype, shape: tuple[int, ...], blocks: Iterator[np.ndarray]) -> None:
+        """Write one array as a plain .npy file from blocks of its rows, converted to `dtype`."""
+        rows = 0
+        with open(self.path / f"{name}.npy", "xb") as file:
+            descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+            np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+            for block in blocks:
+                np.ascontiguousarray(block, dtype=dtype).tofile(file)
+                rows += len(block)
+        assert rows == shape[0], f"{name}: {rows} rows written, {shape[0]} promised"
 
-def checksum(path: Path) -> int:
-    """crc32c of a file, read in 16 MiB pieces."""
-    crc = 0
-    with open(path, "rb") as file:
-        while block := file.read(16 << 20):
-            crc = google_crc32c.extend(crc, block)
-    return crc
+
+def checksums(path: Path, only: set[int] | None = None) -> Iterator[tuple[int, int]]:
+    """(number, crc32c) of a file's blocks of 16 MiB, of all of them or of those in `only`."""
+    blocks = range(-(-path.stat().st_size // CRC_BLOCK_BYTES))
+    with open(path, "rb", buffering=0) as file:
+        for block in blocks if only is None else sorted(only):
+            file.seek(block * CRC_BLOCK_BYTES)
+            crc, left = 0, CRC_BLOCK_BYTES
+            while left and (data := file.read(min(left, 1 << 20))):
+                crc, left = google_crc32c.extend(crc, data), left - len(data)
+            yield block, crc
+
+
+def _manifest_crc(manifest: dict[str, Any]) -> int:
+    rest = {key: value for key, value in manifest.items() if key != "crc32c"}
+    return google_crc32c.value(json.dumps(rest, sort_keys=True).encode())
 
 
 def _fsync(path: Path) -> None:
@@ -55,22 +78,57 @@ def _fsync(path: Path) -> None:
         os.close(fd)
 
 
+def _remove_orphans(final: Path) -> None:
+    """Remove what builders of `final` left that were killed: temporary directories whose lock is free."""
+    for orphan in final.parent.glob(f".{final.name}.*.tmp"):
+        try:
+            lock = os.open(orphan / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:
+            continue  # being made or being renamed
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(orphan, ignore_errors=True)
+        except OSError:
+            pass  # its builder lives
+        finally:
+            os.close(lock)
+
+
+def _make_locked(final: Path) -> tuple[Path, int]:
+    """A new temporary directory and its lock, held; made again should another process take it for an orphan."""
+    while True:
+        temporary = final.parent / f".{final.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
+        temporary.mkdir()
+        lock = os.open(temporary / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (temporary / _LOCK).exists():
+            return temporary, lock
+        os.close(lock)
+
+
 @contextmanager
 def _building(final: Path) -> Iterator[Path]:
     """A temporary directory beside `final`, removed unless it was renamed away; environment errors in one line."""
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+        _remove_orphans(final)
+        temporary, lock = _make_locked(final)
     except OSError as error:
-        raise EnvironmentProblem(f"cannot write stores under {final.parent}: {error.strerror}; set data.dir") from None
+        raise _cannot_write(final, error) from None
     try:
         yield temporary
     except OSError as error:
-        if error.errno == 28:  # ENOSPC
-            raise DoesNotFit(f"no space left for {final.name} under {final.parent}; free some or set data.dir") from None
-        raise
+        raise _cannot_write(final, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        os.close(lock)
+
+
+def _cannot_write(final: Path, error: OSError) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DoesNotFit(f"no space left for {final.name} under {final.parent}; free some or set data.dir")
+    reason = error.strerror or error
+    return EnvironmentProblem(f"cannot write stores under {final.parent}: {reason}; set data.dir")
 
 
 def create(final: Path, write: Callable[[Writer], None]) -> None:
@@ -84,12 +142,14 @@ def create(final: Path, write: Callable[[Writer], None]) -> None:
         writer = Writer(temporary)
         write(writer)
         files = {}
-        for path in sorted(temporary.iterdir()):
+        for path in sorted(path for path in temporary.iterdir() if path.name != _LOCK):
             _fsync(path)
-            files[path.name] = {"bytes": path.stat().st_size, "crc32c": checksum(path)}
+            files[path.name] = {"bytes": path.stat().st_size, "crc32c": [crc for _, crc in checksums(path)]}
         manifest = {"format": FORMAT, "files": files, "facts": writer.facts}
+        manifest["crc32c"] = _manifest_crc(manifest)
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
         _fsync(temporary / MANIFEST)
+        os.unlink(temporary / _LOCK)
         _fsync(temporary)
         try:
             temporary.rename(final)
@@ -113,22 +173,30 @@ def open_archive(path: Path) -> dict[str, Any]:
     remedy = f"delete {path} and run again"
     try:
         manifest = json.loads((path / MANIFEST).read_text())
-        files = {str(name): (int(entry["bytes"]), int(entry["crc32c"])) for name, entry in manifest["files"].items()}
+        files = {str(name): (int(entry["bytes"]), list(entry["crc32c"])) for name, entry in manifest["files"].items()}
         facts = dict(manifest["facts"])
+        intact = manifest["crc32c"] == _manifest_crc(manifest)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise DataError(f"store manifest {path / MANIFEST} is damaged; {remedy}") from None
+        intact = False
+    if not intact:
+        raise DataError(f"store manifest {path / MANIFEST} is damaged; {remedy}")
     small = sum(size for size, _ in files.values()) <= FULL_CHECK_BYTES
-    for name, (size, crc) in files.items():
+    for name, (size, crcs) in files.items():
         file = path / name
         if Path(name).name != name:
             raise DataError(f"store manifest {path / MANIFEST} names a file outside the store; {remedy}")
         if not file.is_file() or file.stat().st_size != size:
             raise DataError(f"store file {file} is missing or not {size} bytes long; {remedy}")
-        if small and checksum(file) != crc:
+        sample = None if small or not crcs else {0, len(crcs) // 2, len(crcs) - 1}
+        try:
+            sound = all(crcs[block] == crc for block, crc in checksums(file, sample))
+        except OSError as error:
+            raise DataError(f"store file {file} cannot be read ({error.strerror}); {remedy}") from None
+        if not sound:
             raise DataError(f"store file {file} is damaged (checksum); {remedy}")
     return facts
 
 
 def array(path: Path, name: str) -> np.ndarray:
-    """Memory-map an array that `Writer.array` wrote."""
+    """Memory-map an array that `Writer.array` or `Writer.stream` wrote."""
     return np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)

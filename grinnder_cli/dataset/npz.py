@@ -1,0 +1,126 @@
+"""dataset=npz: the generic container, one .npz with edge_index, x, y and a split.
+
+    edge_index  [2, E] integers (floats that hold whole numbers are taken)
+    x           [N, F] floats (integers and booleans become float32)
+    y           [N] or [N, 1], -1 or NaN = unlabelled; one-hot [N, C]
+    {train,val,test}_mask  [N], [N, k] or [k, N];  or  {train,val,test}_idx, lists of node ids
+    edge_weight [E], optional
+
+Other keys are ignored. Pickled objects are never loaded.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from grinnder_cli.config.schema import DatasetConfig
+from grinnder_cli.dataset.loader import Loader, digest_files, required_path
+from grinnder_cli.dataset.npz_file import NpzFile
+from grinnder_cli.dataset.source import BLOCK_BYTES, EdgeBlock, Sizes, Source
+from grinnder_cli.errors import DataError
+
+_SPLIT_KEYS = tuple(f"{name}_{kind}" for name in ("train", "val", "test") for kind in ("mask", "idx"))
+
+
+def _path(config: DatasetConfig) -> Path:
+    return required_path(config, "an .npz file with edge_index, x, y and masks")
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator[Source]:
+    """The Source of a generic .npz.
+
+    Raises:
+        DataError: the file or one of its arrays is missing, damaged or of a wrong shape.
+    """
+    with NpzFile(path) as file:
+        x, edges, weight = _headers(file)
+        notes = []
+        if edges.dtype.kind == "f":
+            notes.append(f"edge_index has type {edges.dtype}; its whole numbers are taken as ids")
+        yield Source(
+            where=str(path),
+            num_nodes=x.shape[0],
+            num_edges=edges.shape[1],
+            edge_blocks=lambda: _edge_blocks(file),
+            weight_dtype=None if weight is None else weight.dtype,
+            feature_shape=x.shape,
+            feature_dtype=x.dtype,
+            feature_blocks=lambda: file.rows("x"),
+            labels=lambda: file.read("y"),
+            splits=lambda: {key: file.read(key) for key in _SPLIT_KEYS if key in file},
+            notes=notes,
+        )
+
+
+def _headers(file: NpzFile):
+    """Headers of x, edge_index and edge_weight (or None), shapes checked against each other."""
+    x, edges = file.header("x"), file.header("edge_index")
+    file.header("y")
+    if len(x.shape) != 2:
+        raise DataError(f"{file.path}: x has shape {x.shape}; it must be [N, F] (one feature: save x[:, None])")
+    if len(edges.shape) != 2 or edges.shape[0] != 2:
+        hint = (
+            "save edge_index.T"
+            if len(edges.shape) == 2 and edges.shape[1] == 2
+            else "row 0 sources, row 1 destinations"
+        )
+        raise DataError(f"{file.path}: edge_index has shape {edges.shape}; it must be (2, E): {hint}")
+    if edges.dtype.kind not in "iuf":
+        raise DataError(f"{file.path}: edge_index has type {edges.dtype}; save integers")
+    if "edge_weight" not in file:
+        return x, edges, None
+    weight = file.header("edge_weight")
+    if weight.shape not in ((edges.shape[1],), (edges.shape[1], 1)):
+        raise DataError(f"{file.path}: edge_weight has shape {weight.shape}; edge_index has {edges.shape[1]} edges")
+    if weight.dtype.kind not in "biuf":
+        raise DataError(f"{file.path}: edge_weight has type {weight.dtype}; save floats")
+    return x, edges, weight
+
+
+def _edge_blocks(file: NpzFile) -> Iterator[EdgeBlock]:
+    """Two readers on one member, one per row (one reader when the file has the pairs side by side)."""
+    header = file.header("edge_index")
+    count, block = header.shape[1], BLOCK_BYTES // 8
+    if header.fortran:
+        pairs = (flat.reshape(-1, 2) for flat in file.items("edge_index", 0, 2 * count, 2 * block))
+        ends = ((pair[:, 0], pair[:, 1]) for pair in pairs)
+    else:
+        sources = file.items("edge_index", 0, count, block)
+        destinations = file.items("edge_index", count, count, block)
+        ends = zip(sources, destinations, strict=True)
+    if "edge_weight" not in file:
+        for src, dst in ends:
+            yield src, dst, None
+        return
+    weights = file.items("edge_weight", 0, count, block)
+    for (src, dst), weight in zip(ends, weights, strict=True):
+        yield src, dst, weight
+
+
+def npz_sizes(path: Path) -> Sizes:
+    """Read from the headers alone."""
+    with NpzFile(path) as file:
+        x, edges, weight = _headers(file)
+        y = file.header("y")
+        held = [file.header(key) for key in _SPLIT_KEYS if key in file]
+        itemsize = y.dtype.itemsize
+        reader = int(np.prod(y.shape)) * itemsize + sum(int(np.prod(h.shape)) * h.dtype.itemsize for h in held)
+        if x.fortran:  # read whole, twice: bytes and rows
+            reader = max(reader, int(np.prod(x.shape)) * x.dtype.itemsize)
+        return Sizes(
+            num_nodes=x.shape[0],
+            num_edges=edges.shape[1],
+            weight_bytes=0 if weight is None else weight.dtype.itemsize,
+            reader_bytes=reader + 2 * BLOCK_BYTES,
+        )
+
+
+LOADER = Loader(
+    summary="any graph in one .npz: edge_index, x, y, masks or index lists (dataset.path=FILE)",
+    content=lambda config: digest_files([_path(config)]),
+    open=lambda config: open_npz(_path(config)),
+    sizes=lambda config: npz_sizes(_path(config)),
+)

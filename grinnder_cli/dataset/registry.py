@@ -1,0 +1,29 @@
+"""Datasets by name. Adding one: a module with a LOADER, a line here, conf/dataset/<name>.yaml, a test."""
+
+import difflib
+
+from grinnder_cli.dataset import debian, karate, npz, planetoid, sbm
+from grinnder_cli.dataset.loader import Loader
+from grinnder_cli.errors import ConfigError
+
+LOADERS: dict[str, Loader] = {
+    "debian": debian.LOADER,
+    "karate": karate.LOADER,
+    "planetoid": planetoid.LOADER,
+    "npz": npz.LOADER,
+    "sbm": sbm.LOADER,
+}
+
+
+def find_loader(name: str) -> Loader:
+    """Raises ConfigError with the nearest name when there is none."""
+    if name in LOADERS:
+        return LOADERS[name]
+    near = difflib.get_close_matches(name, LOADERS, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(LOADERS)}"
+    raise ConfigError(f"no dataset is called {name!r}; {hint}")
+
+
+def names() -> dict[str, str]:
+    """Name -> one line, for `grinnder data list`."""
+    return {name: loader.summary for name, loader in LOADERS.items()}

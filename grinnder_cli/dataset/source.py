@@ -1,0 +1,73 @@
+"""`Source`: what a reader of one file format hands over, before anything is sorted or checked.
+
+Shapes: N nodes, E edges in the file, F features. Large things come as streams of blocks, so that
+building a store needs memory for the sort of the edges only, never for the features.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+BLOCK_BYTES = 4 << 20
+"""How much of an array is in flight while it is read, checked and written."""
+
+EdgeBlock = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+"""Sources, destinations (any integer type, or floats that hold whole numbers) and weights of some edges."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One dataset as its reader sees it.
+
+    Attributes:
+        where: file, folder or generator, for messages.
+        num_nodes: N.
+        num_edges: E, rows in the file.
+        edge_blocks: yields the edges in the file's order.
+        weight_dtype: type of the weights, None when edges have none.
+        feature_shape: [N, F].
+        feature_dtype: type in the file; integers and booleans become float32.
+        feature_blocks: yields x in row blocks.
+        labels: y as the file has it.
+        splits: masks and index lists under the keys of the generic npz: train_mask, val_idx, ...; may be empty.
+        num_classes: C when the format states it, else max label + 1.
+        drop_loops, coalesce: what the published loader does to this dataset's edges.
+        notes: lines for the user, appended to while reading.
+    """
+
+    where: str
+    num_nodes: int
+    num_edges: int
+    edge_blocks: Callable[[], Iterator[EdgeBlock]]
+    weight_dtype: np.dtype | None = None
+    feature_shape: tuple[int, ...]
+    feature_dtype: np.dtype
+    feature_blocks: Callable[[], Iterator[np.ndarray]]
+    labels: Callable[[], np.ndarray]
+    splits: Callable[[], dict[str, np.ndarray]]
+    num_classes: int | None = None
+    drop_loops: bool = False
+    coalesce: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What is known before reading: enough to say how much memory building a store takes.
+
+    Attributes:
+        num_nodes, num_edges: N and E of the file.
+        weight_bytes: bytes per edge weight, 0 without weights.
+        reader_bytes: what the reader itself holds at its peak.
+    """
+
+    num_nodes: int
+    num_edges: int
+    weight_bytes: int = 0
+    reader_bytes: int = BLOCK_BYTES
+
+
+def rows_per_block(width: int, itemsize: int) -> int:
+    """Rows of `width` items that fit one block (at least one)."""
+    return max(1, BLOCK_BYTES // max(1, width * itemsize))
