@@ -1,0 +1,68 @@
+# `make run` and `make test` set everything up first; a second call finds the stamps in .venv and starts at once.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: run test setup native checks help clean
+
+TORCH ?= 2.13.0
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+PIP := $(PYTHON) -m pip --disable-pip-version-check --no-input
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+NATIVE_SOURCES := $(shell find native -type f)
+
+run: setup ## Train a GCN on a real graph, layer tensors on disk (experiment=debian_gcn)
+	$(VENV)/bin/grinnder train experiment=debian_gcn
+
+test: setup ## Run every test, those of the native code too
+	$(PYTHON) -m pytest $(ARGS)
+
+setup: $(VENV)/.stamp-native ## Virtual environment, packages, native build
+
+native: ## Rebuild the native libraries
+	@rm -f $(VENV)/.stamp-native
+	@$(MAKE) --no-print-directory $(VENV)/.stamp-native
+
+checks: setup ## Lint, types, layering
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy
+	$(PYTHON) -m pytest tests/test_layering.py
+
+help: ## This list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+clean: ## Remove build products; never results, data or the environment
+	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache
+	find grinnder_cli conf tests -type d -name __pycache__ -prune -exec rm -rf {} +
+	rm -f $(VENV)/.stamp-native
+
+# The first Python >= 3.10 that can make environments.
+$(VENV)/.stamp-venv:
+	@sh native/system_packages.sh
+	@for python in python3 python3.11 python3.12 python3.13 python3.10; do \
+	    if "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then \
+	        echo "grinnder: environment with $$("$$python" --version)"; "$$python" -m venv $(VENV); touch $@; exit 0; \
+	    fi; \
+	done; \
+	echo "grinnder: no Python >= 3.10 with venv found; install one (Debian: apt-get install python3-venv)" >&2; exit 1
+
+# PyPI's Linux wheel of torch brings gigabytes of CUDA; without a GPU ask for the CPU build, from wherever pip already
+# looks, else from PyTorch's own index.
+$(VENV)/.stamp-packages: pyproject.toml | $(VENV)/.stamp-venv
+	@if $(PYTHON) -c "import torch" 2>/dev/null; then true; \
+	elif [ -e /dev/nvidia0 ] || command -v nvidia-smi >/dev/null; then \
+	    $(PIP) install -q "torch==$(TORCH)"; \
+	else \
+	    $(PIP) install -q "torch==$(TORCH)+cpu" 2>/dev/null \
+	    || $(PIP) install -q --timeout 20 --retries 2 --extra-index-url $(CPU_INDEX) "torch==$(TORCH)+cpu" \
+	    || { echo "grinnder: no CPU build of torch $(TORCH) found; install torch into $(VENV), then call make again" >&2; \
+	         exit 1; }; \
+	fi
+	@$(PIP) install -q "scikit-build-core>=0.11" "cmake>=3.20" "ninja>=1.11"
+	@$(PIP) install -q --no-build-isolation -e ".[dev]"
+	@touch $@
+
+$(VENV)/.stamp-native: $(VENV)/.stamp-packages $(NATIVE_SOURCES)
+	@$(PIP) install -q --no-build-isolation --no-deps -e .
+	@$(PYTHON) -c "from grinnder_cli import _lib; print('grinnder:', 'native kernels built' if _lib.find('grinnder_cpu') else 'no native kernels (no C++ compiler?); torch replaces them, slower')"
+	@touch $@
