@@ -36,9 +36,8 @@ def main() -> int:
     """The `grinnder` command."""
     try:
         return dispatch(sys.argv[1:])
-    except BrokenPipeError:  # `grinnder tables ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 128 + 13
+    except BrokenPipeError:
+        return compose.drop_stdout()
     except (Exception, KeyboardInterrupt) as error:
         return compose.tell(error)
 

@@ -2,9 +2,11 @@
 
 import importlib
 import os
+import signal
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -52,12 +54,12 @@ def complete(command: str, argv: list[str]) -> int:
     """Answer `-sc install=bash` and the shell's `-sc query=bash`; a line that makes no sense has no completions."""
     _register()
     try:
-        return _hydra(command, argv, _Job(lambda: None, frozenset(), leaves_index=False))
+        return _hydra(command, argv, _Job(lambda: sys.modules[__name__], frozenset(), leaves_index=False))
     except ConfigError:
         return 0
 
 
-def _call_hydra(command: str, argv: list[str], task) -> None:
+def _call_hydra(command: str, argv: list[str], task: "_Job") -> None:
     """`hydra.main` over our configuration directory; exceptions arrive as they are, SystemExit included."""
     import hydra
 
@@ -93,7 +95,7 @@ class _Job:
 
     __module__ = "grinnder_cli.commands.compose"
 
-    def __init__(self, load, flags: frozenset[str], *, leaves_index: bool) -> None:
+    def __init__(self, load: Callable[[], ModuleType], flags: frozenset[str], *, leaves_index: bool) -> None:
         self._load = load
         self._flags = flags
         self._leaves_index = leaves_index
@@ -121,8 +123,9 @@ class _Job:
     def finish(self) -> int:
         """After the last member: the table of all, or what the command prints in its place."""
         assert self.sweep is not None
-        if hasattr(self._module, "end_sweep"):
-            self._module.end_sweep(self._flags)
+        end_sweep = getattr(self._module, "end_sweep", None)
+        if end_sweep is not None:
+            end_sweep(set(self._flags))
         elif "dry-run" not in self._flags:
             print(self.sweep.table(), file=sys.stderr if "json" in self._flags else sys.stdout, flush=True)
         return self.exit_code if self._interrupted else self.sweep.exit_code
@@ -132,6 +135,8 @@ class _Job:
             frozen = freeze.freeze(config)
             self._module = self._load()
             return Outcome.of(self._module.run(frozen, set(self._flags)))
+        except BrokenPipeError as error:
+            raise SystemExit(drop_stdout()) from error
         except (Exception, KeyboardInterrupt) as error:
             cause = explain.explain(error) if explain.is_config_failure(error) else error
             tell(cause)
@@ -147,3 +152,9 @@ def tell(error: BaseException) -> int:
     code, message = describe(error)
     print(f"grinnder: {message}", file=sys.stderr, flush=True)
     return code
+
+
+def drop_stdout() -> int:
+    """Nobody reads stdout any more (`grinnder ... | head`): point it nowhere; the exit code for that."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 128 + signal.SIGPIPE

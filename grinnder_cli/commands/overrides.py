@@ -5,6 +5,7 @@ Hydra 1.3 rejects overrides on both sides of a flag, recommends `+key` for a typ
 """
 
 import difflib
+import itertools
 import os
 import re
 import shlex
@@ -89,8 +90,11 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 def _add_user_dirs(flags: list[str], words: list[str]) -> tuple[list[str], list[str], list[Path]]:
     """--config-dir as given; $GRINNDER_CONF as a second one (a search path entry when both are there)."""
-    given = [Path(flag.partition("=")[2] or following) for flag, following in zip(flags, [*flags[1:], ""], strict=True)
-             if flag.partition("=")[0] in ("--config-dir", "-cd")]  # fmt: skip
+    given = []
+    for flag, following in itertools.pairwise([*flags, ""]):
+        name, _, value = flag.partition("=")
+        if name in ("--config-dir", "-cd"):
+            given.append(Path(value or following))
     from_env = [Path(os.environ["GRINNDER_CONF"])] if os.environ.get("GRINNDER_CONF") else []
     for directory in (*given, *from_env):
         if not directory.is_dir():
@@ -118,7 +122,8 @@ def _check(word: str, groups: Mapping[str, list[str]], multirun: bool) -> str:
         if key in sections():
             members = ", ".join(k for k in known_keys() if k.startswith(f"{key}."))
             raise ConfigError(f"'{key}' is a section, not a key; it holds {members}")
-        raise ConfigError(f"unknown key '{key}'{did_you_mean(key, [*groups, *known_keys()])}")
+        hint = did_you_mean(key, [*groups, *known_keys()]) or "; --help lists all keys"
+        raise ConfigError(f"unknown key '{key}'{hint}")
     if sign == "~":
         raise ConfigError(f"'{word}': keys cannot be deleted; set a value instead")
     if sign == "+" and (group not in groups or group in sections() or group in ("experiment", "debug")):
@@ -150,11 +155,9 @@ def _readable(word: str, key: str, value: str, multirun: bool) -> str:
     except HydraException as error:
         if literal and not re.match(r"['\"]", value):
             return f"{key}={_quote(value)}"
-        exact = shlex.quote(f"{key}={_quote(value)}")
-        raise ConfigError(f"cannot read '{word}'; if the value is text, write {exact}") from error
+        raise ConfigError(f"cannot read '{word}'; if the value is text, write {_typed(key, value)}") from error
     if sweep and not multirun:
-        exact = shlex.quote(f"{key}={_quote(value)}")
-        raise ConfigError(f"'{word}' names several values; add -m for a sweep, or write {exact} if it is text")
+        raise ConfigError(f"'{word}' names several values; add -m for a sweep, or write {_typed(key, value)}")
     return word
 
 
@@ -162,3 +165,9 @@ def _quote(value: str) -> str:
     """`value` as a quoted string of Hydra's grammar."""
     escaped = re.sub(r"\\+$", lambda m: m[0] * 2, re.sub(r"(\\*)'", lambda m: m[1] * 2 + r"\'", value))
     return f"'{escaped}'"
+
+
+def _typed(key: str, value: str) -> str:
+    """What to type in a shell for `value` to arrive as text."""
+    word = f"{key}={_quote(value)}"
+    return shlex.quote(word) if re.search(r'["$`\\!]', word) else f'"{word}"'

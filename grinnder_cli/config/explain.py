@@ -1,7 +1,13 @@
 """One line for what Hydra and OmegaConf have to say about a configuration they cannot compose."""
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from grinnder_cli.config.keys import did_you_mean, known_keys
 from grinnder_cli.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hydra.errors import MissingConfigException
 
 _KINDS = {"Integer": "an integer", "Float": "a number", "Bool": "true or false", "str": "text"}
 
@@ -38,7 +44,7 @@ def explain(error: BaseException) -> ConfigError:
     return ConfigError(" ".join(str(chain[-1]).split()) or type(chain[-1]).__name__)
 
 
-def _causes(error: BaseException | None):
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """The innermost cause first: it knows the key; those around it know only that something failed."""
     chain: list[BaseException] = []
     while error is not None and error not in chain:
@@ -47,7 +53,7 @@ def _causes(error: BaseException | None):
     return reversed(chain)
 
 
-def _missing_config(error) -> ConfigError:
+def _missing_config(error: "MissingConfigException") -> ConfigError:
     path = (error.missing_cfg_file or "").removesuffix(".yaml")
     group, _, option = path.rpartition("/")
     if error.options:
@@ -59,7 +65,7 @@ def _missing_config(error) -> ConfigError:
 def _wrong_type(key: str, text: str, chain: list[BaseException]) -> ConfigError:
     value = next((c.value for c in chain if getattr(c, "value", None) is not None), None)  # type: ignore[attr-defined]
     shown = f"{key}={value}" if value is not None else key
-    if "parts" == key:
+    if key == "parts":
         return ConfigError(f"{shown} must be an integer, at least 1, or auto")
     for kind, wanted in _KINDS.items():
         if text.endswith(f"could not be converted to {kind}"):

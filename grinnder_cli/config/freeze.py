@@ -11,7 +11,7 @@ import os
 import types
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -48,8 +48,7 @@ def freeze(config: "DictConfig") -> RunConfig:
     missing = sorted(OmegaConf.missing_keys(config))
     if missing:
         raise ConfigError(f"required: {', '.join(missing)}; set with {missing[0]}=VALUE")
-    plain = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(plain, dict)
+    plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     for key in PATH_KEYS:
         *section, name = key.split(".")
         node = plain[section[0]] if section else plain
@@ -108,10 +107,12 @@ def config_hash(config: RunConfig, *, version: str, dataset_fingerprint: str) ->
 
 def _make_writable(node: "DictConfig") -> None:
     """OmegaConf marks frozen dataclasses read-only, which would make Hydra refuse every override."""
+    from omegaconf import DictConfig
+
     node._set_flag("readonly", None)
     for key in node:
         child = node._get_node(key)
-        if hasattr(child, "keys"):
+        if isinstance(child, DictConfig):
             _make_writable(child)
 
 

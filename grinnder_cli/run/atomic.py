@@ -5,21 +5,28 @@ import os
 from pathlib import Path
 from typing import Any
 
+from grinnder_cli.run import durable
+
 
 def write_text(path: Path, text: str) -> None:
-    """Replace `path` by `text`, on disk when this returns."""
+    """Replace `path` by `text`, on disk when this returns.
+
+    Raises:
+        StorageError: the system refused; the old file is still there.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        durable.write_new(temporary, text.encode())
+        durable.rename(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace `path` by `value` as indented JSON."""
+    """Replace `path` by `value` as indented JSON.
+
+    Raises:
+        StorageError: the system refused; the old file is still there.
+    """
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")

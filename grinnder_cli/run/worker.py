@@ -56,9 +56,8 @@ def _train_locked(run: RunDirectory, stop: StopFlag, *, resume: bool) -> int:
     except BaseException as error:
         _log.error("the run ended with an error", exc_info=error)
         code = _tell(error)
-        interrupted = isinstance(error, Interrupted)
-        _end(run, state="interrupted" if interrupted else "failed", exit_code=code, message=describe(error)[1],
-             signal=signal.Signals(error.exit_code - 128).name if interrupted else None)  # fmt: skip
+        name = signal.Signals(error.exit_code - 128).name if isinstance(error, Interrupted) else None
+        _end(run, state="interrupted" if name else "failed", exit_code=code, message=describe(error)[1], signal=name)
         return code
     _end(run, state="complete", exit_code=0)
     return 0
