@@ -76,12 +76,15 @@ def _note_edges(edges: SortedEdges, notes: list[str]) -> None:
 
 
 def peak_bytes(sizes: Sizes, config: DatasetConfig) -> int:
-    """Anonymous memory that `write_graph` takes at its peak, estimated (measured: 0.7 to 1.0 of this).
+    """Anonymous memory that `write_graph` takes at its peak, estimated.
 
-    The sort of the edges holds 8 bytes per edge; with weights also the order, the sorted copy and
-    the sort's scratch. Beside it stand what the reader holds and a few bytes per node.
+    The phases follow each other; the largest counts. The sort of the edges holds 8 bytes per edge,
+    with weights also the order, the sorted copies and the sort's scratch. Normalising holds a block
+    in float64 several times.
     """
     edges = sizes.num_edges * (2 if config.undirected else 1)
     per_edge = 8 if not sizes.weight_bytes else 8 + 8 + 8 + 4 + 2 * sizes.weight_bytes
-    per_node = 30
-    return per_edge * edges + per_node * sizes.num_nodes + sizes.reader_bytes + 4 * BLOCK_BYTES
+    labels = sizes.label_bytes + 24 * sizes.num_nodes
+    topology = per_edge * edges + 20 * sizes.num_nodes
+    features = sizes.feature_bytes + (10 * BLOCK_BYTES if config.normalize_features else 0)
+    return sizes.reader_bytes + max(labels, topology, features) + 8 * BLOCK_BYTES

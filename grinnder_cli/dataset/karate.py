@@ -101,5 +101,5 @@ LOADER = Loader(
     summary="Zachary's karate club: 34 nodes, 4 communities, no file needed",
     content=lambda config: f"karate {VERSION} seed {config.seed}",
     open=_open,
-    sizes=lambda config: Sizes(num_nodes=NODES, num_edges=156, reader_bytes=1 << 20),
+    sizes=lambda config: Sizes(num_nodes=NODES, num_edges=156),
 )

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -51,6 +50,8 @@ def digest_files(paths: list[Path]) -> str:
     whole = hashlib.sha256()
     for path in paths:
         try:
+            if path.is_dir():
+                raise DataError(f"{path} is a directory; set dataset.path to the file itself")
             status = path.stat()
             whole.update(_digest_file(path, status.st_size, status.st_mtime_ns))
         except OSError as error:
@@ -62,9 +63,12 @@ def digest_files(paths: list[Path]) -> str:
 def _digest_file(path: Path, size: int, modified_ns: int) -> bytes:
     with open(path, "rb") as file:
         if size < HASH_ALL_BELOW_BYTES:
-            return hashlib.file_digest(file, "sha256").digest()
-        sample = hashlib.sha256(f"{size} {modified_ns}".encode())
+            digest = hashlib.sha256()
+            while block := file.read(1 << 20):
+                digest.update(block)
+            return digest.digest()
+        digest = hashlib.sha256(f"{size} {modified_ns}".encode())
         for i in range(64):
-            file.seek((size - (1 << 20)) * i // 63, os.SEEK_SET)
-            sample.update(file.read(1 << 20))
-        return sample.digest()
+            file.seek((size - (1 << 20)) * i // 63)
+            digest.update(file.read(1 << 20))
+        return digest.digest()

@@ -105,16 +105,14 @@ def npz_sizes(path: Path) -> Sizes:
     with NpzFile(path) as file:
         x, edges, weight = _headers(file)
         y = file.header("y")
-        held = [file.header(key) for key in _SPLIT_KEYS if key in file]
-        itemsize = y.dtype.itemsize
-        reader = int(np.prod(y.shape)) * itemsize + sum(int(np.prod(h.shape)) * h.dtype.itemsize for h in held)
-        if x.fortran:  # read whole, twice: bytes and rows
-            reader = max(reader, int(np.prod(x.shape)) * x.dtype.itemsize)
+        splits = [file.header(key) for key in _SPLIT_KEYS if key in file]
+        whole_x = int(np.prod(x.shape)) * x.dtype.itemsize
         return Sizes(
             num_nodes=x.shape[0],
             num_edges=edges.shape[1],
             weight_bytes=0 if weight is None else weight.dtype.itemsize,
-            reader_bytes=reader + 2 * BLOCK_BYTES,
+            label_bytes=sum(int(np.prod(held.shape)) * held.dtype.itemsize for held in [y, *splits]),
+            feature_bytes=whole_x if x.fortran else 0,
         )
 
 

@@ -9,11 +9,11 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import IO
 
 import numpy as np
 
-from grinnder_cli.dataset.source import rows_per_block
+from grinnder_cli.dataset.source import BLOCK_BYTES, rows_per_block
 from grinnder_cli.errors import DataError
 
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OSError)
@@ -27,6 +27,12 @@ class Header:
     dtype: np.dtype
     fortran: bool
     data_offset: int
+
+
+def _skip(stream: IO[bytes], count: int) -> None:
+    """Reads past `count` bytes (zipfile's own seek takes 16 MiB to do so)."""
+    while count and (data := stream.read(min(count, BLOCK_BYTES))):
+        count -= len(data)
 
 
 class NpzFile:
@@ -56,7 +62,7 @@ class NpzFile:
             ) from error
         self._members = {name.removesuffix(".npy"): name for name in self._zip.namelist() if name.endswith(".npy")}
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "NpzFile":
         return self
 
     def __exit__(self, *_) -> None:
@@ -90,7 +96,7 @@ class NpzFile:
             raise self._corrupt(key, error) from error
         if dtype.hasobject:
             raise DataError(
-                f"{self.path}: array {key!r} holds pickled Python objects, which are never loaded; save it as plain numbers"
+                f"{self.path}: array {key!r} holds pickled Python objects, never loaded; save it as plain numbers"
             )
         wanted = offset + int(np.prod(shape, dtype=object)) * dtype.itemsize
         stored = self._zip.getinfo(self._members[key]).file_size
@@ -116,7 +122,7 @@ class NpzFile:
         itemsize = header.dtype.itemsize
         try:
             with self._zip.open(self._members[key]) as stream:
-                stream.seek(header.data_offset + first * itemsize)
+                _skip(stream, header.data_offset + first * itemsize)
                 while count:
                     now = min(block, count)
                     data = stream.read(now * itemsize)

@@ -23,7 +23,7 @@ from grinnder_cli.config.schema import DatasetConfig
 from grinnder_cli.dataset.edges import pairs
 from grinnder_cli.dataset.loader import Loader, digest_files, required_path
 from grinnder_cli.dataset.pickles import read_pickle
-from grinnder_cli.dataset.source import BLOCK_BYTES, Sizes, Source, rows_per_block
+from grinnder_cli.dataset.source import Sizes, Source, rows_per_block
 from grinnder_cli.errors import DataError
 
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
@@ -160,9 +160,7 @@ def _sizes(config: DatasetConfig) -> Sizes:
     # a neighbour takes 3 bytes of the pickle, a node about 10
     edges, nodes = size["graph"] // 3, size["graph"] // 15
     matrices = 3 * (size["allx"] + size["tx"]) + size["x"] + size["ally"]
-    return Sizes(
-        num_nodes=nodes, num_edges=edges, reader_bytes=_PICKLE_GROWTH * size["graph"] + matrices + 2 * BLOCK_BYTES
-    )
+    return Sizes(num_nodes=nodes, num_edges=edges, reader_bytes=_PICKLE_GROWTH * size["graph"] + matrices)
 
 
 LOADER = Loader(

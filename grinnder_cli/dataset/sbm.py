@@ -18,7 +18,7 @@ import numpy as np
 
 from grinnder_cli.config.schema import DatasetConfig
 from grinnder_cli.dataset.loader import Loader
-from grinnder_cli.dataset.source import BLOCK_BYTES, EdgeBlock, Sizes, Source, rows_per_block
+from grinnder_cli.dataset.source import EdgeBlock, Sizes, Source, rows_per_block
 from grinnder_cli.errors import ConfigError
 
 VERSION = 1
@@ -31,7 +31,7 @@ SHIFT = 10.0
 CENTRE_NORM = 1.9
 """Length of a class centre in units of the noise."""
 MAX_ROUNDS = 40
-_BLOCK_PAIRS = 1 << 18
+_BLOCK_PAIRS = 1 << 16
 
 # one stream of random numbers per purpose
 _PAIRS, _IDS, _CENTRES, _NOISE, _SPLIT = range(5)
@@ -186,11 +186,11 @@ def _content(config: DatasetConfig) -> str:
 def _sizes(config: DatasetConfig) -> Sizes:
     shape = _shape(config)
     held = 8 * shape.nodes + 12 * shape.pairs  # ids, y; pairs
-    return Sizes(num_nodes=shape.nodes, num_edges=2 * shape.pairs, reader_bytes=held + 4 * BLOCK_BYTES)
+    return Sizes(num_nodes=shape.nodes, num_edges=2 * shape.pairs, reader_bytes=held, label_bytes=16 * shape.nodes)
 
 
 LOADER = Loader(
-    summary="generated planted partition, power-law degrees (dataset.num_nodes .num_edges .num_features .num_classes .seed)",
+    summary="generated planted partition, power-law degrees (dataset.num_nodes, dataset.num_edges, ...)",
     content=_content,
     open=_open,
     sizes=_sizes,

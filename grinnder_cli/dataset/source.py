@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 512 << 10
 """How much of an array is in flight while it is read, checked and written."""
 
 EdgeBlock = tuple[np.ndarray, np.ndarray, np.ndarray | None]
@@ -59,13 +59,17 @@ class Sizes:
     Attributes:
         num_nodes, num_edges: N and E of the file.
         weight_bytes: bytes per edge weight, 0 without weights.
-        reader_bytes: what the reader itself holds at its peak.
+        reader_bytes: what the reader holds from first to last.
+        label_bytes: labels and splits as the file has them.
+        feature_bytes: what reading features takes beside a few blocks.
     """
 
     num_nodes: int
     num_edges: int
     weight_bytes: int = 0
-    reader_bytes: int = BLOCK_BYTES
+    reader_bytes: int = 0
+    label_bytes: int = 0
+    feature_bytes: int = 0
 
 
 def rows_per_block(width: int, itemsize: int) -> int:
