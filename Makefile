@@ -51,18 +51,18 @@ $(VENV)/.stamp-venv:
 $(VENV)/.stamp-packages: pyproject.toml | $(VENV)/.stamp-venv
 	@if $(PYTHON) -c "import torch" 2>/dev/null; then true; \
 	elif [ -e /dev/nvidia0 ] || command -v nvidia-smi >/dev/null; then \
-	    $(PIP) install -q "torch==$(TORCH)"; \
+	    $(PIP) install -qq "torch==$(TORCH)"; \
 	else \
-	    $(PIP) install -q "torch==$(TORCH)+cpu" 2>/dev/null \
-	    || $(PIP) install -q --timeout 20 --retries 2 --extra-index-url $(CPU_INDEX) "torch==$(TORCH)+cpu" \
+	    $(PIP) install -qq "torch==$(TORCH)+cpu" 2>/dev/null \
+	    || $(PIP) install -qq --timeout 20 --retries 2 --extra-index-url $(CPU_INDEX) "torch==$(TORCH)+cpu" \
 	    || { echo "grinnder: no CPU build of torch $(TORCH) found; install torch into $(VENV), then call make again" >&2; \
 	         exit 1; }; \
 	fi
-	@$(PIP) install -q "scikit-build-core>=0.11" "cmake>=3.20" "ninja>=1.11"
-	@$(PIP) install -q --no-build-isolation -e ".[dev]"
+	@$(PIP) install -qq "scikit-build-core>=0.11" "cmake>=3.20" "ninja>=1.11"
+	@$(PIP) install -qq --no-build-isolation -e ".[dev]"
 	@touch $@
 
 $(VENV)/.stamp-native: $(VENV)/.stamp-packages $(NATIVE_SOURCES)
-	@$(PIP) install -q --no-build-isolation --no-deps -e .
+	@$(PIP) install -qq --no-build-isolation --no-deps -e .
 	@$(PYTHON) -c "from grinnder_cli import _lib; print('grinnder:', 'native kernels built' if _lib.find('grinnder_cpu') else 'no native kernels (no C++ compiler?); torch replaces them, slower')"
 	@touch $@

@@ -1,0 +1,40 @@
+"""Fixtures shared by all tests."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+NATIVE = Path(__file__).parents[1] / "native"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_data_dir(tmp_path_factory):
+    """Stores of graphs and partitions go to a directory of this test session, not to the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRINNDER_DATA", str(tmp_path_factory.mktemp("data")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def native_build(tmp_path_factory) -> Path:
+    """Build directory of `native/` with its test programs; skips without cmake or a compiler."""
+    cmake = shutil.which("cmake") or _program_beside_python("cmake")
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if cmake is None or compiler is None:
+        pytest.skip("cmake or a C++ compiler is missing")
+    build = tmp_path_factory.mktemp("native")
+    options = ["-DGRINNDER_TESTS=ON", "-DCMAKE_BUILD_TYPE=Release"]
+    for command in ([cmake, "-S", str(NATIVE), "-B", str(build), *options], [cmake, "--build", str(build), "-j2"]):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return build
+
+
+def _program_beside_python(name: str) -> str | None:
+    import sysconfig
+
+    path = Path(sysconfig.get_path("scripts")) / name
+    return str(path) if path.is_file() else None
