@@ -1,5 +1,6 @@
 """What a finished or failed run has to say, as titled lists of (label, value) pairs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from grinnder_cli.report.runs import epoch_metrics, read_config, read_json
 
 TIME_PARTS = ("compute_s", "gather_s", "read_wait_s", "write_wait_s", "copy_s", "python_s", "other_s")
 _ALWAYS = ("dataset", "model", "layers", "hidden", "parts", "cache", "epochs", "seed")
+Rows = Iterator[tuple[str, str]]
 _PLACES = ("out", "data.dir", "storage.dir", "progress", "rerun", "on_fail")
 
 
@@ -54,7 +56,7 @@ def title(run_dir: Path) -> str:
     return " ".join(f"{key}={config[key]}" for key in ("dataset", "model", "parts", "cache", "seed") if key in config)
 
 
-def _result(status: dict[str, Any], summary: dict[str, Any]):
+def _result(status: dict[str, Any], summary: dict[str, Any]) -> Rows:
     state = status.get("state", "unknown")
     if state != "complete":
         yield "state", f"{state}, exit code {status.get('exit_code')}: {status.get('message') or 'no message'}"
@@ -72,7 +74,7 @@ def _result(status: dict[str, Any], summary: dict[str, Any]):
         yield "epochs", str(summary["epochs"])
 
 
-def _settings(config: dict[str, Any]):
+def _settings(config: dict[str, Any]) -> Rows:
     """The keys one would type to get this run again: the main ones, and all that differ from their default."""
     defaults = {key.removesuffix(".name"): value for key, value in known_keys().items()}
     for key, value in config.items():
@@ -80,7 +82,7 @@ def _settings(config: dict[str, Any]):
             yield key, str(value)
 
 
-def _sizes(summary: dict[str, Any]):
+def _sizes(summary: dict[str, Any]) -> Rows:
     for key, label in (("num_nodes", "nodes"), ("num_edges", "edges"), ("parts", "parts")):
         if summary.get(key) is not None:
             yield label, f"{summary[key]:,}"
@@ -92,14 +94,14 @@ def _sizes(summary: dict[str, Any]):
             yield label, f"{summary[key]:.4g}"
 
 
-def _decisions(summary: dict[str, Any]):
+def _decisions(summary: dict[str, Any]) -> Rows:
     for key in ("method", "exchange", "cache", "storage"):
         if summary.get(key) is not None:
             reason = summary.get(f"{key}_reason") or summary.get(f"{key}_fallback_reason")
             yield key, f"{summary[key]}{f' ({reason})' if reason else ''}"
 
 
-def _bytes(summary: dict[str, Any]):
+def _bytes(summary: dict[str, Any]) -> Rows:
     for word in ("read", "write"):
         predicted, measured = summary.get(f"predicted_{word}_bytes"), summary.get(f"measured_{word}_bytes")
         if measured is not None:
@@ -114,7 +116,7 @@ def _bytes(summary: dict[str, Any]):
         yield "cache hits", f"{summary['cache_hit_pct']:.1f} %"
 
 
-def _memory(summary: dict[str, Any]):
+def _memory(summary: dict[str, Any]) -> Rows:
     for place in ("host", "cuda"):
         peak, budget = summary.get(f"peak_{place}_bytes"), summary.get("host_budget_bytes")
         if place == "cuda":
@@ -124,7 +126,7 @@ def _memory(summary: dict[str, Any]):
             yield f"peak {place}", f"{format_size(peak)}{allowed}"
 
 
-def _time(run_dir: Path, summary: dict[str, Any]):
+def _time(run_dir: Path, summary: dict[str, Any]) -> Rows:
     if summary.get("epoch_time_s") is not None:
         yield "epoch, median without the first", f"{summary['epoch_time_s']:.4g} s"
     rows = epoch_metrics(run_dir)
@@ -141,7 +143,7 @@ def _time(run_dir: Path, summary: dict[str, Any]):
             yield label, f"{summary[key]:.4g} s"
 
 
-def _environment(environment: dict[str, Any], run_dir: Path):
+def _environment(environment: dict[str, Any], run_dir: Path) -> Rows:
     version, git, hardware = identity(environment)
     for label, value in (("grinnder", version), ("git", git), ("hardware", hardware)):
         if value:

@@ -165,7 +165,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         raise DataError(f"checkpoint.init={path} does not exist")
     elif path.suffix != ".safetensors":
         raise DataError(
-            f"checkpoint.init={path} is not a .safetensors file; convert it with safetensors.torch.save_file(state_dict, ..)"
+            f"checkpoint.init={path} is not a .safetensors file; convert it with safetensors.torch.save_file"
         )
     else:
         weights = _tensors(path, _read(path))
