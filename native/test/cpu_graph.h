@@ -19,6 +19,8 @@ static inline struct graph make_graph(int64_t rows, int64_t x_rows, int64_t (*de
     return g;
 }
 
+static inline void free_graph(struct graph g) { free(g.indptr), free(g.indices); }
+
 /* Isolated rows, single edges, and a few long ones. */
 static inline int64_t mixed_degree(int64_t r) { return r % 5 == 0 ? 0 : r % 97 == 1 ? 150 : r % 7; }
 

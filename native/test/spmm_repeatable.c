@@ -1,6 +1,7 @@
 /* The same bits for any number of threads, any split of the rows into calls, and any neighbouring columns. */
 #include "cpu_graph.h"
 
+/* Frees g. */
 static void same_bits(struct graph g, int64_t w) {
     float *x = array(g.x_rows * w, 4), *weight = array(g.edges, 4);
     float *once = array(g.rows * w, 4), *again = array(g.rows * w, 4);
@@ -31,7 +32,7 @@ static void same_bits(struct graph g, int64_t w) {
         for (int64_t r = 0; r < g.rows; ++r) CHECK(memcmp(again + r * v, once + r * w, (size_t)v * 4) == 0);
         free(narrow);
     }
-    free(x), free(weight), free(once), free(again);
+    free(x), free(weight), free(once), free(again), free_graph(g);
 }
 
 int main(int argc, char **argv) {

@@ -39,5 +39,6 @@ int main(int argc, char **argv) {
         }
         free(x64), free(weight64), free(scale64), free(out64), free(x32), free(weight32), free(scale32), free(out32);
     }
+    free_graph(g);
     return 0;
 }
