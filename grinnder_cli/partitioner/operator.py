@@ -140,16 +140,19 @@ def operator_sizes(graph: Graph, part: Partition, *, loops: str, weighted: bool,
     )
 
 
-def _paths(part: Partition, sizes: OperatorSizes, data_dir: Path) -> tuple[str, Path, Path]:
+def store_key(part: Partition, sizes: OperatorSizes) -> str:
+    """Digest of all that decides an operator."""
     text = json.dumps([2, part.key, "one", sizes.weighted, sizes.dtype])
-    key = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return key, data_dir / "operators" / key, data_dir / "features" / part.key
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _paths(part: Partition, sizes: OperatorSizes, data_dir: Path) -> tuple[Path, Path]:
+    return data_dir / "operators" / store_key(part, sizes), data_dir / "features" / part.key
 
 
 def is_stored(part: Partition, sizes: OperatorSizes, data_dir: Path) -> bool:
     """Whether `operator` would find everything made."""
-    _, path, features = _paths(part, sizes, data_dir)
-    return archive.exists(path) and archive.exists(features)
+    return all(archive.exists(path) for path in _paths(part, sizes, data_dir))
 
 
 def build_bytes(graph: Graph, sizes: OperatorSizes) -> int:
@@ -168,14 +171,14 @@ def operator(
     Raises:
         DataError: a negative degree, or a damaged store.
     """
-    key, path, features = _paths(part, sizes, data_dir)
+    path, features = _paths(part, sizes, data_dir)
     if not archive.exists(features):
         archive.create(features, lambda writer: _write_features(writer, graph, part, check))
     if not archive.exists(path):
         archive.create(path, lambda writer: _write_blocks(writer, graph, part, sizes, check))
     archive.open_archive(features)
     archive.open_archive(path)
-    return Operator(key=key, path=path, features=features, sizes=sizes)
+    return Operator(key=store_key(part, sizes), path=path, features=features, sizes=sizes)
 
 
 def _write_features(writer: archive.Writer, graph: Graph, part: Partition, check: Callable[[], None]) -> None:

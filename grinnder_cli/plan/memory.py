@@ -19,8 +19,8 @@ LOCAL_BLOCK_BYTES = 1 << 20
 LOCAL_TEMPORARIES = 16
 """Arrays of one stretch that autograd and the norm hold at once, at most (measured: 11 to 14)."""
 
-WEIGHT_COPIES = 6
-"""Weights, gradients, two moments of Adam, and what a step and a checkpoint copy."""
+WEIGHT_COPIES = 10
+"""Weights, gradients, two moments of Adam; a snapshot of all but gradients; the same again while it is saved."""
 
 SLACK_BYTES = 2 << 20
 """Steps, tables and Python objects of the plan itself."""

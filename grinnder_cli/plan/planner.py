@@ -107,11 +107,12 @@ def make_plan(
         room = 0 if cache == "none" else min(max(capacity, 0), wants.chunks)
         return Schedule(candidate, POLICIES[cache](tensor_bytes), room), wants, capacity
 
-    def cost(candidate: PullProgram, cache: str) -> tuple[bool, int]:
-        """Order of preference: fits first, then bytes of a steady epoch."""
+    def steady(candidate: PullProgram, cache: str) -> tuple[tuple[bool, int], frozenset[str]]:
+        """Order of preference (fits first, then bytes of a steady epoch), and the tensors such an epoch reads."""
         schedule, _, capacity = build(candidate, cache)
         epochs = schedule.totals()
-        return capacity < 0, epochs[max(len(epochs) - 2, 0)].traffic.total_bytes
+        epoch = epochs[max(len(epochs) - 2, 0)]
+        return (capacity < 0, epoch.traffic.total_bytes), epoch.loaded
 
     horizon = min(last, first + HORIZON)
     caches = list(POLICIES) if config.cache.name == "auto" else [config.cache.name]
@@ -122,17 +123,17 @@ def make_plan(
     for ax in axes:
         names = program(ax, frozenset()).exchanged
         gathered = frozenset(names) if config.plan.exchange == "gather" else frozenset()
-        value = cost(program(ax, gathered, horizon), trial)
+        value, _ = steady(program(ax, gathered, horizon), trial)
         if config.plan.exchange == "auto":
-            for name in names:
-                other = cost(program(ax, gathered | {name}, horizon), trial)
-                if other <= value:
+            for name in names:  # whole chunks only where they never come from storage
+                other, loaded = steady(program(ax, gathered | {name}, horizon), trial)
+                if other <= value and name not in loaded:
                     gathered, value = gathered | {name}, other
         if best is None or value < best[0]:
             best = (value, ax, gathered)
     assert best is not None
     _, ax, gathered = best
-    costs = {name: cost(program(ax, gathered, horizon), name)[1] for name in caches}
+    costs = {name: steady(program(ax, gathered, horizon), name)[0][1] for name in caches}
     cache = min(reversed(caches), key=costs.__getitem__)
 
     chosen = program(ax, gathered)

@@ -104,13 +104,14 @@ class EpochActions:
         steps: in order.
         step_at: index of the step before which the optimizer updates the weights.
         traffic: predicted bytes.
-        written: tensors with at least one byte written to storage.
+        written, loaded: tensors with at least one byte written to, read from storage.
     """
 
     steps: tuple[StepActions, ...]
     step_at: int
     traffic: Traffic
     written: frozenset[str]
+    loaded: frozenset[str]
 
 
 def next_uses(steps: tuple[Step, ...], following: tuple[Step, ...]) -> list[int | None]:
@@ -144,22 +145,23 @@ class _Epoch:
         self.dead: list[Chunk] = []
         self.read = self.write = self.hit = self.asked = 0
         self.written: set[str] = set()
+        self.loaded: set[str] = set()
 
     def run(self, steps: tuple[Step, ...], uses: list[int | None]) -> list[StepActions]:
         """Actions of every step."""
         done, at = [], iter(uses)
         for step in steps:
-            self.actions, before = [], []
+            self.actions = []
             for access in step.reads:
                 self._read(access, next(at))
             before, self.actions = self.actions, []
-            for chunk in self.held:
-                self.state.entries[chunk].pinned = False
-            for chunk in self.dead:
+            for chunk in self.dead:  # the computation is over, so outputs may take their room
                 self._discard(chunk)
-            self.held, self.dead = [], []
             for access in step.writes:
                 self._write(access, next(at))
+            for chunk in self.held:  # lists of rows to send were in use until here
+                self.state.entries[chunk].pinned = False
+            self.held, self.dead = [], []
             done.append(StepActions(step, tuple(before), tuple(self.actions)))
         return done
 
@@ -190,6 +192,10 @@ class _Epoch:
             self.write += nbytes
             self.written.add(chunk.tensor)
 
+    def _count_read(self, chunk: Chunk, nbytes: int) -> None:
+        self.read += padded(nbytes)
+        self.loaded.add(chunk.tensor)
+
     def _read(self, access: Access, use: int | None) -> None:
         mode, chunk, nbytes, _ = access
         constant = self.tensors[chunk.tensor].kind is Kind.CONSTANT
@@ -201,7 +207,7 @@ class _Epoch:
                 self.hit += nbytes
                 self.state.remove(chunk)
             else:
-                self.read += padded(nbytes)
+                self._count_read(chunk, nbytes)
             self._do(Do.TAKE if entry else Do.FETCH, access)
             return
         if entry:
@@ -210,7 +216,7 @@ class _Epoch:
             self.state.touch(chunk)
             self._do(Do.HIT, access)
         else:
-            self.read += padded(nbytes)
+            self._count_read(chunk, nbytes)
             wanted = (self.policy.everything or mode is Mode.GATHER) and (constant or use is not None)
             if not (wanted and self._room(chunk, nbytes, next_use)):
                 self._do(Do.LOAD, access)
@@ -220,9 +226,7 @@ class _Epoch:
         over = use is None and not constant
         if mode is Mode.READ:
             self.state.entries[chunk].pinned = True
-            self.held.append(chunk)
-            if over:
-                self.dead.append(chunk)
+            (self.dead if over else self.held).append(chunk)
         elif over:
             self._discard(chunk)
 
@@ -305,7 +309,7 @@ class Schedule:
         for entry in self._state.entries.values():
             entry.next_use = FAR if entry.next_use >= FAR else entry.next_use - len(uses)
         traffic = Traffic(epoch.read, epoch.write, epoch.hit, epoch.asked)
-        actions = EpochActions(tuple(done), step_at, traffic, frozenset(epoch.written))
+        actions = EpochActions(tuple(done), step_at, traffic, frozenset(epoch.written), frozenset(epoch.loaded))
         return actions, [(chunk, replace(entry)) for chunk, entry in self._state.entries.items()]
 
     def totals(self) -> list[EpochActions]:

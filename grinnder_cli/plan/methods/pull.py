@@ -59,7 +59,7 @@ class PullProgram:
         return specs
 
     def _layer(self, specs: dict, name: str, width: int) -> None:
-        nbytes = tuple(rows * width * self.itemsize for rows in self.sizes.rows)
+        nbytes = tuple(int(rows) * width * self.itemsize for rows in self.sizes.rows)
         specs[name] = TensorSpec(name=name, kind=Kind.LAYER, width=width, chunk_bytes=nbytes)
 
     def _exchanged(self, specs: dict, name: str, width: int, halo) -> None:

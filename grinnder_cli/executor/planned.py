@@ -1,0 +1,144 @@
+"""The training loop of method=pull: read it top to bottom.
+
+An epoch is a list of steps; each step's actions bring what it reads, its visit computes, and
+its actions hand on what it wrote. Between the last backward visit and whatever follows, the
+optimizer updates the weights.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from grinnder_cli.executor.host import Clock, Host
+from grinnder_cli.executor.result import EpochResult
+from grinnder_cli.executor.stages import Stages, Tally
+from grinnder_cli.executor.visit import Visit
+from grinnder_cli.model.gcn import GCN
+from grinnder_cli.partitioner.layout import offsets, padded
+from grinnder_cli.partitioner.operator import Operator, chunk_file
+from grinnder_cli.plan.planner import Plan
+from grinnder_cli.plan.simulate import StepActions, Traffic
+from grinnder_cli.plan.steps import Kind, Op
+from grinnder_cli.storage.buffers import BufferPool
+from grinnder_cli.storage.store import Backend, ChunkStore
+
+
+class PlannedRunner:
+    """Runs a plan.
+
+    Args:
+        plan: fits its budget.
+        operator: the blocks.
+        ax: the archive of A_hat X where the plan keeps it, else None.
+        x_dtype: numpy dtype name of X.
+        train_rows: labelled training rows of the whole graph.
+        backend: storage; closed with the runner.
+        check: called before every step; raises to stop.
+
+    Raises:
+        DoesNotFit: scratch files do not fit the disk.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        operator: Operator,
+        ax: Path | None,
+        x_dtype: str,
+        model: GCN,
+        optimizer: torch.optim.Optimizer,
+        train_rows: int,
+        backend: Backend,
+        check: Callable[[], None],
+    ) -> None:
+        self.model, self.optimizer = model, optimizer
+        self._plan, self._schedule, self._check = plan, plan.schedule.fresh(), check
+        self._sizes, self._dtypes = operator.sizes, (x_dtype, operator.sizes.dtype)
+        self._stages = Stages(model, plan.program.ax, train_rows)
+        store = ChunkStore(backend)
+        for name, spec in plan.program.tensors.items():
+            if spec.kind is Kind.CONSTANT:
+                store.add_constant(name, *chunk_file(operator, name, ax))
+            elif name in plan.written:
+                starts, end = offsets(spec.chunk_bytes)
+                store.add_scratch(name, end, starts)
+        room = plan.need.visit + plan.schedule.capacity
+        self._host = Host(plan.program.tensors, store, BufferPool(room))
+        self._early: tuple[float, float] | None = None
+        """(loss, seconds) of the coming epoch's forward, run as the last epoch's evaluation."""
+        self.optimizer.zero_grad(set_to_none=False)
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+
+    def run_epoch(self, epoch: int) -> EpochResult:
+        """Train one epoch and evaluate where it is due.
+
+        Raises:
+            StorageError: a transfer failed.
+        """
+        actions, start = self._schedule.next_epoch(), time.perf_counter()
+        self._host.clock = clock = Clock()
+        read, write = self._host.store.read_bytes, self._host.store.write_bytes
+
+        train, split = Tally(), start
+        for at, step in enumerate(actions.steps[: actions.step_at]):
+            if step.step.op is Op.BACKWARD and (at == 0 or actions.steps[at - 1].step.op is not Op.BACKWARD):
+                split = time.perf_counter()
+            self._visit(step, train, epoch)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=False)
+        trained = time.perf_counter()
+
+        after, rest = Tally(), actions.steps[actions.step_at :]
+        ahead = bool(rest) and rest[0].step.train  # the next epoch's forward serves as this one's evaluation
+        for step in rest:
+            self._visit(step, after, epoch + 1 if ahead else epoch)
+        end = time.perf_counter()
+
+        early, self._early = self._early, None
+        loss, forward = early or (train.loss / self._stages.train_rows, split - start)
+        if ahead:
+            self._early = after.loss / self._stages.train_rows, end - trained
+        evaluated = any(step.step.evaluate for step in rest)
+        spent = clock.compute + clock.gather + clock.read_wait + clock.write_wait
+        return EpochResult(
+            epoch=epoch,
+            train_loss=loss,
+            accuracy_pct=tuple(after.accuracy_pct(role) for role in range(3)) if evaluated else None,  # type: ignore[arg-type]
+            epoch_time_s=forward + trained - split,
+            forward_s=forward,
+            backward_s=trained - split,
+            eval_s=0.0 if ahead else end - trained,
+            compute_s=clock.compute,
+            gather_s=clock.gather,
+            read_wait_s=clock.read_wait,
+            write_wait_s=clock.write_wait,
+            python_s=max(end - start - spent, 0.0),
+            measured=Traffic(
+                self._host.store.read_bytes - read,
+                self._host.store.write_bytes - write,
+                actions.traffic.hit_bytes,
+                actions.traffic.asked_bytes,
+            ),
+            predicted=actions.traffic,
+        )
+
+    def _visit(self, actions: StepActions, tally: Tally, epoch: int) -> None:
+        self._check()
+        visit = Visit(self._host, self._sizes, self._dtypes, actions)
+        visit.bring()
+        start = time.perf_counter()
+        outputs = visit.compute(self._stages, tally, epoch)
+        self._host.clock.compute += time.perf_counter() - start
+        visit.hand_on(outputs)
+
+    def close(self) -> None:
+        """Release files and memory."""
+        self._host.store.close()
+
+
+def scratch_bytes(plan: Plan) -> int:
+    """Bytes of scratch files a run preallocates."""
+    return sum(padded(b) for name in plan.written for b in plan.program.tensors[name].chunk_bytes)

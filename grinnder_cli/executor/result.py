@@ -1,0 +1,58 @@
+"""What every runner returns for an epoch, and the contract of a runner."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from grinnder_cli.plan.simulate import Traffic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochResult:
+    """One epoch.
+
+    Attributes:
+        epoch: counted from 0.
+        train_loss: of the training forward, before the epoch's update.
+        accuracy_pct: (train, val, test) after the update; None when not evaluated, an entry None without rows.
+        epoch_time_s: training, evaluation excluded.
+        forward_s, backward_s, eval_s: its parts.
+        compute_s, gather_s, read_wait_s, write_wait_s, python_s: the same time by purpose, evaluation included.
+        measured, predicted: bytes; None where a method moves none by plan.
+    """
+
+    epoch: int
+    train_loss: float
+    accuracy_pct: tuple[float | None, float | None, float | None] | None
+    epoch_time_s: float
+    forward_s: float
+    backward_s: float
+    eval_s: float
+    compute_s: float
+    gather_s: float
+    read_wait_s: float
+    write_wait_s: float
+    python_s: float
+    measured: Traffic
+    predicted: Traffic
+
+
+class Runner(Protocol):
+    """Trains one model, epoch by epoch.
+
+    Attributes:
+        model: the parameters, under PyG's names.
+        optimizer: torch's.
+    """
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+
+    def run_epoch(self, epoch: int) -> EpochResult:
+        """Train one epoch and evaluate where it is due."""
+        ...
+
+    def close(self) -> None:
+        """Release files and memory."""
+        ...

@@ -1,0 +1,180 @@
+"""What one visit computes, on tensors in host memory; it knows neither cache nor storage.
+
+Rows are handled in stretches: the stages are row-wise, so temporaries stay small, and the
+order of every sum is fixed by the partition alone.
+
+Shapes: n own rows, h halo rows; widths from `ModelSpec`; z [n, exchanged], y [n, exchanged].
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from grinnder_cli.model.gcn import GCN
+from grinnder_cli.partitioner.operator import ROLES
+from grinnder_cli.plan.memory import local_rows
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over the parts of one pass.
+
+    Attributes:
+        loss: sum over labelled training rows (float64 in Python).
+        correct, counted: rows per role (train, val, test).
+    """
+
+    loss: float = 0.0
+    correct: list[int] = field(default_factory=lambda: [0, 0, 0])
+    counted: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+    def accuracy_pct(self, role: int) -> float | None:
+        """Accuracy of a role, per cent; None where it has no rows."""
+        return 100.0 * self.correct[role] / self.counted[role] if self.counted[role] else None
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Per-node input of a part.
+
+    Shapes:
+        id: int64 [n]; scale: dtype [n]; y: int32 [n]; role: uint8 [n], bits in the order of ROLES.
+    """
+
+    id: Tensor
+    scale: Tensor
+    y: Tensor
+    role: Tensor
+
+
+class Stages:
+    """Local_0 .. Local_L of a model.
+
+    Args:
+        model: parameters.
+        ax: layer 1 receives the constant A_hat X.
+        train_rows: labelled training rows of the whole graph.
+    """
+
+    def __init__(self, model: GCN, ax: bool, train_rows: int) -> None:
+        self.model, self.spec, self.ax, self.train_rows = model, model.spec, ax, train_rows
+        self._rows = local_rows(self.spec, next(model.parameters()).element_size())
+
+    def _stretches(self, rows: int) -> Iterator[slice]:
+        for first in range(0, rows, self._rows):
+            yield slice(first, min(first + self._rows, rows))
+
+    def _before(self, index: int, h: Tensor) -> Tensor:
+        layer = self.spec.layer(index)
+        return self.model.before(layer, h) if layer.transform_first else h
+
+    def _local(self, index: int, z: Tensor, skip: Tensor | None, ids: Tensor, epoch: int, train: bool) -> Tensor:
+        layer = self.spec.layer(index)
+        late = not layer.transform_first or (index == 1 and self.ax)
+        return self.model.activate(layer, self.model.after(layer, z, weight=late), skip, ids, epoch, train)
+
+    def _cast(self, x: Tensor) -> Tensor:
+        return x.to(next(self.model.parameters()).dtype)
+
+    @torch.no_grad()
+    def enter(self, x: Tensor, nodes: Nodes, y: Tensor) -> None:
+        """X -> Y_1, scaled for sending, into `y`."""
+        for rows in self._stretches(len(x)):
+            torch.mul(self._before(1, self._cast(x[rows])), nodes.scale[rows, None], out=y[rows])
+
+    @torch.no_grad()
+    def forward(
+        self,
+        index: int,
+        z: Tensor,
+        skip: Tensor | None,
+        nodes: Nodes,
+        epoch: int,
+        train: bool,
+        carry: Tensor | None,
+        y: Tensor,
+    ) -> None:
+        """Z_l -> Y_{l+1}, scaled for sending, into `y`; h_l into `carry` where the next layer has a residual."""
+        for rows in self._stretches(len(z)):
+            own = None if skip is None else self._cast(skip[rows])
+            h = self._local(index, z[rows], own, nodes.id[rows], epoch, train)
+            if carry is not None:
+                carry[rows] = h
+            torch.mul(self._before(index + 1, h), nodes.scale[rows, None], out=y[rows])
+
+    def loss(self, z: Tensor, nodes: Nodes, tally: Tally, *, train: bool, evaluate: bool, dz: Tensor | None) -> None:
+        """Z_L -> logits; in training the loss, parameter gradients and dZ_L (scaled, into `dz`); tallies accuracy.
+
+        Loss: cross entropy, mean over the labelled training rows of the whole graph.
+        """
+        layer = self.spec.layer(self.spec.depth)
+        late = not layer.transform_first or (layer.index == 1 and self.ax)
+        for rows in self._stretches(len(z)):
+            leaf = z[rows].detach().requires_grad_(dz is not None)
+            with torch.set_grad_enabled(train):
+                logits = self.model.after(layer, leaf, weight=late)
+            target, role = nodes.y[rows].long(), nodes.role[rows]
+            if evaluate:
+                self._count(logits.detach(), target, role, tally)
+            if not train:
+                continue
+            picked = (role & 1).bool()
+            if picked.any():
+                part = F.cross_entropy(logits[picked], target[picked], reduction="none")
+                tally.loss += float(part.detach().double().sum())
+                (part.sum() / self.train_rows).backward()
+            if dz is not None:
+                if leaf.grad is None:
+                    dz[rows] = 0
+                else:
+                    torch.mul(leaf.grad, nodes.scale[rows, None], out=dz[rows])
+
+    @staticmethod
+    def _count(logits: Tensor, target: Tensor, role: Tensor, tally: Tally) -> None:
+        right = logits.argmax(1) == target
+        for bit in range(len(ROLES)):
+            member = (role >> bit & 1).bool()
+            tally.counted[bit] += int(member.sum())
+            tally.correct[bit] += int((right & member).sum())
+
+    def backward(
+        self,
+        index: int,
+        dy: Tensor,
+        z: Tensor,
+        skip: Tensor | None,
+        nodes: Nodes,
+        epoch: int,
+        *,
+        carry_grad: Tensor | None,
+        dz: Tensor | None,
+        skip_grad: Tensor | None,
+    ) -> None:
+        """dY_l -> gradients of Local_{l-1}: parameters, dZ_{l-1} (scaled, into `dz`), dC_{l-1} (into `skip_grad`).
+
+        Args:
+            index: l; Local_{l-1} is computed again from `z` and `skip`.
+            carry_grad: dC_l, what layer l's residual returned for h_{l-1}.
+        """
+        for rows in self._stretches(len(dy)):
+            leaf = z[rows].detach().requires_grad_(dz is not None)
+            own = None if skip is None else self._cast(skip[rows]).detach().requires_grad_(skip_grad is not None)
+            h = self._local(index - 1, leaf, own, nodes.id[rows], epoch, True)
+            outputs, grads = [self._before(index, h)], [dy[rows]]
+            if carry_grad is not None:
+                outputs, grads = [*outputs, h], [*grads, carry_grad[rows]]
+            torch.autograd.backward(outputs, grads)
+            if dz is not None:
+                assert leaf.grad is not None
+                torch.mul(leaf.grad, nodes.scale[rows, None], out=dz[rows])
+            if skip_grad is not None:
+                assert own is not None and own.grad is not None
+                skip_grad[rows] = own.grad
+
+    def backward_enter(self, dy: Tensor, x: Tensor) -> None:
+        """dY_1 -> gradient of the weight before the first aggregation."""
+        for rows in self._stretches(len(dy)):
+            self._before(1, self._cast(x[rows])).backward(dy[rows])

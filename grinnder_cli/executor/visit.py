@@ -1,0 +1,258 @@
+"""One visit: bring what the step reads, compute, hand on what it writes.
+
+Shapes: part p has n own rows and h halo rows; tensors of the plan by name (`y2`, `dz2`, ...).
+"""
+
+import time
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grinnder_cli.executor.host import Host, payload
+from grinnder_cli.executor.stages import Nodes, Stages, Tally
+from grinnder_cli.model.kernels import gather_rows, spmm
+from grinnder_cli.partitioner.layout import padded
+from grinnder_cli.partitioner.operator import OperatorSizes
+from grinnder_cli.plan.simulate import Action, Do, StepActions
+from grinnder_cli.plan.steps import Mode, Op
+from grinnder_cli.storage.buffers import Buffer
+from grinnder_cli.storage.store import Ticket
+
+TORCH = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
+
+
+class Visit:
+    """Everything one step holds while it is at work.
+
+    Args:
+        host: cache, pool and storage.
+        sizes: the operator's sizes.
+        dtypes: numpy dtype name of X and of layer tensors, ("float16", "float32").
+    """
+
+    def __init__(self, host: Host, sizes: OperatorSizes, dtypes: tuple[str, str], actions: StepActions) -> None:
+        self.host, self.sizes, self.actions, self.step = host, sizes, actions, actions.step
+        self.part, self.rows = self.step.part, int(sizes.rows[self.step.part])
+        self._x_dtype, self._dtype = dtypes
+        self._inputs: dict[str, Buffer] = {}
+        self._lent: list[Buffer] = []
+        self._reads: list[Ticket] = []
+        self._assembled: Buffer | None = None
+        self._name = f"{'dz' if self.step.op is Op.BACKWARD else 'y'}{self.step.layer}"
+
+    # ------------------------------------------------------------------ reads
+    def bring(self) -> None:
+        """Carry out the actions before the computation."""
+        modes = {access.chunk: access.mode for access in self.step.reads}
+        for action in self.actions.before:
+            if action.do is Do.EVICT:
+                self.host.evict(action.chunk)
+            elif action.do is Do.DISCARD:
+                self.host.discard(action.chunk)
+            elif modes[action.chunk] is Mode.READ:
+                self._inputs[action.chunk.tensor] = self._whole(action)
+            elif modes[action.chunk] is Mode.RECEIVE:
+                self._receive(action)
+            elif action.chunk.part == self.part:
+                self._own(action)
+            else:
+                self._source(action)
+        self.host.wait(self._reads)
+
+    def _whole(self, action: Action) -> Buffer:
+        """The chunk in a buffer: the cache's, or one lent to this visit."""
+        if action.do is Do.HIT:
+            return self.host.resident[action.chunk]
+        buffer = self.host.pool.take(padded(action.nbytes))
+        self._reads.append(self.host.load(action.chunk, buffer.array))
+        if action.do is Do.ADMIT:
+            self.host.resident[action.chunk] = buffer
+        else:
+            self._lent.append(buffer)
+        return buffer
+
+    def _assembly(self) -> np.ndarray:
+        """Blocks of [own | halo]: own rows end, halo rows begin, at byte `padded(own)`."""
+        if self._assembled is None:
+            row = self._row_bytes()
+            halo = int(self.sizes.halo(self._name)[self.part].sum())
+            self._assembled = self.host.pool.take(padded(self.rows * row) + padded(halo * row))
+            self._lent.append(self._assembled)
+        return self._assembled.array
+
+    def _row_bytes(self) -> int:
+        return self.host.tensors[self._name].width * np.dtype(self._dtype).itemsize
+
+    def _own(self, action: Action) -> None:
+        blocks = self._assembly()[: padded(action.nbytes)]
+        if action.do is Do.LOAD:
+            self._reads.append(self.host.load(action.chunk, blocks))
+            return
+        buffer = self._admitted(action)
+        start = time.perf_counter()
+        blocks[-action.nbytes :] = payload(buffer, action.nbytes)
+        self.host.clock.gather += time.perf_counter() - start
+
+    def _receive(self, action: Action) -> None:
+        begin = padded(self.rows * self._row_bytes())
+        blocks = self._assembly()[begin : begin + padded(action.nbytes)]
+        if action.do is Do.FETCH:
+            self._reads.append(self.host.load(action.chunk, blocks))
+            return
+        start = time.perf_counter()
+        buffer = self.host.resident.pop(action.chunk)
+        blocks[: action.nbytes] = buffer.array[: action.nbytes]
+        self.host.pool.give(buffer)
+        self.host.clock.gather += time.perf_counter() - start
+
+    def _admitted(self, action: Action) -> Buffer:
+        """A resident chunk, read first if it was only now admitted."""
+        if action.do is Do.ADMIT:
+            buffer = self.host.resident[action.chunk] = self.host.pool.take(padded(action.nbytes))
+            self.host.wait([self.host.load(action.chunk, buffer.array)])
+        return self.host.resident[action.chunk]
+
+    def _source(self, action: Action) -> None:
+        """Copy the rows wanted of another part's whole chunk."""
+        owner, row = action.chunk.part, self._row_bytes()
+        counts = self.sizes.halo(self._name)[self.part]
+        first, count = int(counts[:owner].sum()), int(counts[owner])
+        side = self.sizes.side(self._name)
+        self.host.wait(self._reads)  # the list of rows may still be on its way
+        rows = self._field(f"recv_{side}", "rows")[first : first + count]
+        lent = None
+        if action.do is Do.LOAD:
+            lent = self.host.pool.take(padded(action.nbytes))
+            self.host.wait([self.host.load(action.chunk, lent.array)])
+        buffer = lent or self._admitted(action)
+        start = time.perf_counter()
+        begin = padded(self.rows * row) + first * row
+        source = self._matrix(payload(buffer, action.nbytes), self._dtype, row)
+        target = self._matrix(self._assembly()[begin : begin + count * row], self._dtype, row)
+        gather_rows(source, rows, out=target)
+        self.host.clock.gather += time.perf_counter() - start
+        if lent:
+            self.host.pool.give(lent)
+
+    # ------------------------------------------------------------------ views
+    @staticmethod
+    def _matrix(data: np.ndarray, dtype: str, row_bytes: int) -> Tensor:
+        return torch.from_numpy(data).view(TORCH[dtype]).view(-1, row_bytes // np.dtype(dtype).itemsize)
+
+    def _field(self, constant: str, field: str) -> Tensor:
+        layout = self.sizes.layout(constant, self.part)
+        return torch.from_numpy(layout.views(payload(self._inputs[constant], layout.nbytes))[field])
+
+    def _input(self, name: str) -> Tensor | None:
+        """Own rows of a tensor this visit reads, or None."""
+        if name not in self._inputs:
+            return None
+        dtype = self._x_dtype if name == "x" else self._dtype
+        spec = self.host.tensors[name]
+        data = payload(self._inputs[name], spec.chunk_bytes[self.part])
+        return self._matrix(data, dtype, spec.width * np.dtype(dtype).itemsize)
+
+    def _nodes(self) -> Nodes:
+        return Nodes(*(self._field("nodes", name) for name in ("id", "scale", "y", "role")))
+
+    # ------------------------------------------------------------------ computing
+    def compute(self, stages: Stages, tally: Tally, epoch: int) -> dict[str, Buffer]:
+        """The step's own computation; returns its outputs by tensor name."""
+        step, layer, nodes = self.step, self.step.layer, self._nodes()
+        outputs = {
+            access.chunk.tensor: self.host.pool.take(padded(access.nbytes))
+            for access in step.writes
+            if access.mode is Mode.WRITE
+        }
+
+        def out(name: str) -> Tensor | None:
+            if name not in outputs:
+                return None
+            width = self.host.tensors[name].width * np.dtype(self._dtype).itemsize
+            return self._matrix(payload(outputs[name], self.rows * width), self._dtype, width)
+
+        if step.op is Op.ENTER:
+            stages.enter(self._need("x"), nodes, self._some(out("y1")))
+        elif step.op is Op.BACKWARD:
+            dy = self._aggregate(nodes, None)
+            if layer == 1:
+                stages.backward_enter(dy, self._need("x"))
+                return outputs
+            below = layer - 1
+            stages.backward(
+                layer,
+                dy,
+                self._need(f"z{below}" if f"z{below}" in self._inputs else "ax"),
+                self._skip(below),
+                nodes,
+                epoch,
+                carry_grad=self._input(f"dc{layer}"),
+                dz=out(f"dz{below}"),
+                skip_grad=out(f"dc{below}"),
+            )
+        else:
+            ax = self._input("ax")
+            z = self._aggregate(nodes, out(f"z{layer}")) if ax is None else ax
+            if step.op is Op.FORWARD:
+                carry, y = out(f"c{layer + 1}"), self._some(out(f"y{layer + 1}"))
+                stages.forward(layer, z, self._skip(layer), nodes, epoch, step.train, carry, y)
+            else:
+                stages.loss(z, nodes, tally, train=step.train, evaluate=step.evaluate, dz=out(f"dz{layer}"))
+        return outputs
+
+    def _need(self, name: str) -> Tensor:
+        return self._some(self._input(name))
+
+    @staticmethod
+    def _some(tensor: Tensor | None) -> Tensor:
+        assert tensor is not None, "the step does not list a tensor it needs"
+        return tensor
+
+    def _skip(self, layer: int) -> Tensor | None:
+        """Own rows the residual of `layer` adds, or None."""
+        return self._input(f"c{layer}" if layer > 1 else "x")
+
+    def _aggregate(self, nodes: Nodes, out: Tensor | None) -> Tensor:
+        """The operator (or its transpose) on [own | halo]: [n, W]."""
+        topo = f"topo_{self.sizes.side(self._name)}"
+        row = self._row_bytes()
+        halo = int(self.sizes.halo(self._name)[self.part].sum())
+        begin = padded(self.rows * row) - self.rows * row
+        x = self._matrix(self._assembly()[begin : begin + (self.rows + halo) * row], self._dtype, row)
+        if out is None:
+            buffer = self.host.pool.take(padded(self.rows * row))
+            self._lent.append(buffer)
+            out = self._matrix(payload(buffer, self.rows * row), self._dtype, row)
+        weight = self._field(topo, "weight") if self.sizes.weighted else None
+        indptr, indices = self._field(topo, "indptr"), self._field(topo, "indices")
+        return spmm(indptr, indices, x, weight=weight, scale=nodes.scale, out=out)
+
+    # ------------------------------------------------------------------ writes
+    def hand_on(self, outputs: dict[str, Buffer]) -> None:
+        """Carry out the actions after the computation, then let go of everything."""
+        for action in self.actions.after:
+            do, chunk = action.do, action.chunk
+            if do is Do.EVICT:
+                self.host.evict(chunk)
+            elif do is Do.DISCARD:
+                self.host.discard(chunk)
+            elif do is Do.OPEN:
+                self.host.resident[chunk] = self.host.pool.take(padded(action.nbytes))
+            elif do in (Do.DELIVER, Do.STREAM):
+                self._send(action, outputs)
+            else:
+                self.host.output(action, outputs.pop(chunk.tensor))
+        self.host.settle()
+        for buffer in self._lent:
+            self.host.pool.give(buffer)
+
+    def _send(self, action: Action, outputs: dict[str, Buffer]) -> None:
+        name, reader = action.chunk.tensor.removesuffix(".in"), action.chunk.part
+        counts = self.sizes.halo(name)[:, self.part]
+        first, count = int(counts[:reader].sum()), int(counts[reader])
+        rows = self._field(f"send_{self.sizes.side(name)}", "rows")[first : first + count]
+        row = self.host.tensors[name].width * np.dtype(self._dtype).itemsize
+        source = self._matrix(payload(outputs[name], self.rows * row), self._dtype, row)
+        self.host.send(action, source, rows)
+

@@ -1,0 +1,169 @@
+"""From a configuration to everything a run stands on: graph, partition, operator, model, plan.
+
+Each stage reuses its store where it can. Before a stage builds anything its host memory is
+compared with the budget, so that a run which cannot fit says so first.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from grinnder_cli import dataset
+from grinnder_cli.config import sizes as units
+from grinnder_cli.config.paths import data_dir
+from grinnder_cli.config.schema import RunConfig
+from grinnder_cli.dataset import archive
+from grinnder_cli.dataset.graph import Graph
+from grinnder_cli.errors import ConfigError, DataError, DoesNotFit
+from grinnder_cli.executor import prepare
+from grinnder_cli.model.spec import ModelSpec, describe
+from grinnder_cli.partitioner import methods, operator
+from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
+from grinnder_cli.partitioner.partition import Partition, partition, store_key, store_path
+from grinnder_cli.plan.memory import inmemory_bytes
+from grinnder_cli.plan.planner import Plan, make_plan
+from grinnder_cli.run.memory import Limit, host_limit
+
+Check = Callable[[], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What a run stands on.
+
+    Attributes:
+        data_dir: where stores live.
+        budget: host memory the run may use, and where that figure comes from.
+        graph, partition, sizes, model: see their modules.
+        method: resolved: pull, inmemory or pyg.
+        plan: of method=pull; None for the others.
+        train_rows: labelled training rows.
+        partition_s: seconds spent making the partition now (0 if reused).
+    """
+
+    data_dir: Path
+    budget: Limit
+    graph: Graph
+    partition: Partition
+    sizes: OperatorSizes
+    model: ModelSpec
+    method: str
+    plan: Plan | None
+    train_rows: int
+    partition_s: float
+
+    @property
+    def least_bytes(self) -> int:
+        """The smallest memory.host that works now, preparation still to be done included."""
+        run = self.plan.need.least if self.plan else self._whole_bytes()
+        return max(run, *self._pending())
+
+    def _whole_bytes(self) -> int:
+        edges, itemsize = int(self.sizes.edges_in.sum()), np.dtype(self.sizes.dtype).itemsize
+        return inmemory_bytes(
+            self.model, self.graph.num_nodes, edges, itemsize,
+            symmetric=self.sizes.symmetric, weighted=self.sizes.weighted or self.method == "pyg",
+        )  # fmt: skip
+
+    def _pending(self) -> list[int]:
+        """Host memory of preparation not found in a store, bytes per stage."""
+        if self.method == "pyg":
+            return [0]
+        stages = [0]
+        if not operator.is_stored(self.partition, self.sizes, self.data_dir):
+            stages.append(operator.build_bytes(self.graph, self.sizes))
+        key = operator.store_key(self.partition, self.sizes)
+        if self.plan and self.plan.program.ax and not archive.exists(prepare.ax_path(key, self.data_dir)):
+            stages.append(prepare.ax_bytes(self.sizes))
+        return stages
+
+
+def host_budget(config: RunConfig) -> Limit:
+    """memory.host in bytes, or the limit in force."""
+    if config.memory.host == "auto":
+        return host_limit()
+    return Limit(bytes=units.parse_size(config.memory.host, "memory.host"), source="memory.host")
+
+
+def resolved_method(config: RunConfig) -> str:
+    """The method auto stands for."""
+    return "pull" if config.method.name == "auto" else config.method.name
+
+
+def prepare_run(config: RunConfig, *, first: int = 0, check: Check = lambda: None) -> Prepared:
+    """Load, partition and plan.
+
+    Args:
+        first: the epoch this process starts with, counted from 0.
+        check: called between phases; raises to stop.
+
+    Raises:
+        DoesNotFit: preparation needs more host memory than the budget; a plan that does not fit
+            is returned, see `require_fit`.
+        DataError: no labelled training node, or damaged data.
+        ConfigError: parts and method contradict each other.
+    """
+    folder, budget, method = data_dir(config.data), host_budget(config), resolved_method(config)
+    if not dataset.is_stored(config.dataset, folder):
+        _afford(f"preparing dataset {config.dataset.name}", dataset.load_bytes(config.dataset), budget)
+    graph = dataset.load(config.dataset, folder, check=check)
+    check()
+    train_rows = int(np.count_nonzero(graph.train_mask))
+    if not train_rows:
+        raise DataError(f"dataset {graph.name} has no labelled training node; set dataset.split=random")
+    model = describe(config, graph.num_features, graph.num_classes)
+    if method != "pull" and config.parts not in ("auto", 1):
+        raise ConfigError(f"method={method} holds the whole graph: parts={config.parts} cannot be; leave parts out")
+
+    counts = [config.parts] if config.parts != "auto" else [1]
+    while True:
+        parts = int(counts[-1])
+        part, seconds = _partition(config, graph, parts, folder, budget, check)
+        sizes = operator_sizes(graph, part, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
+        plan = make_plan(config, model, sizes, budget.bytes, first=first) if method == "pull" else None
+        fits = plan is None or plan.fits
+        if fits or config.parts != "auto" or 2 * parts > graph.num_nodes:
+            break
+        counts.append(2 * parts)
+        check()
+    return Prepared(
+        data_dir=folder, budget=budget, graph=graph, partition=part, sizes=sizes, model=model,
+        method=method, plan=plan, train_rows=train_rows, partition_s=seconds,
+    )  # fmt: skip
+
+
+def _partition(config: RunConfig, graph: Graph, parts: int, folder: Path, budget: Limit, check: Check):
+    """(Partition, seconds spent now)."""
+    key = store_key(graph, parts, config.partitioner, config.seed)
+    if not archive.exists(store_path(folder, key)) and parts > 1:
+        needs = methods.assign_bytes(graph.num_nodes, graph.num_edges, config.partitioner.name, symmetric=False)
+        _afford(f"partitioning {graph.name}", needs, budget)
+    start = time.perf_counter()
+    made = partition(graph, parts, config.partitioner, config.seed, folder, check=check)
+    return made, 0.0 if made.reused else time.perf_counter() - start
+
+
+def _afford(what: str, needs: int, budget: Limit) -> None:
+    if needs > budget.bytes:
+        raise DoesNotFit(
+            f"{what} needs {units.format_size(needs)} of host memory, {units.format_size(budget.bytes)} allowed ({budget.source}); "
+            f"set memory.host={needs} once, stores are reused afterwards"
+        )
+
+
+def require_fit(prepared: Prepared) -> None:
+    """Refuse a run that its budget cannot hold.
+
+    Raises:
+        DoesNotFit: names the smallest memory.host that works.
+    """
+    least, budget = prepared.least_bytes, prepared.budget
+    if least > budget.bytes:
+        more = "" if prepared.method != "pull" else " or use more parts"
+        raise DoesNotFit(
+            f"needs {units.format_size(least)} of host memory at parts={prepared.partition.parts}, "
+            f"{units.format_size(budget.bytes)} allowed ({budget.source}); set memory.host={least}{more}"
+        )
