@@ -225,7 +225,8 @@ def _encode(
     tensors, text = flatten(optimizer)
     contents = {
         WEIGHTS: safetensors.torch.save(_plain(weights), {"format": "pt"}),
-        OPTIMIZER: safetensors.torch.save(_plain(tensors), {"format": "pt", "optimizer": text}),
+        # One metadata key each: the library writes several in random order, and equal states must be equal bytes.
+        OPTIMIZER: safetensors.torch.save(_plain(tensors), {"optimizer": text}),
         STATE: json.dumps({"schema": SCHEMA, "epoch": epoch, "state": dict(state)}).encode(),
     }
     files = {name: {"bytes": len(data), "crc32c": _checksum(data)} for name, data in contents.items()}
