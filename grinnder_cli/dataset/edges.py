@@ -105,7 +105,7 @@ def _read_keys(
         keys[filled:end:copies] = dst * n + src
         if undirected:
             keys[filled + 1 : end : 2] = src * n + dst
-        if weights is not None:
+        if weights is not None and weight is not None:
             weights[filled:end] = np.repeat(weight, copies)
         filled = end
     assert read == source.num_edges, f"{source.where}: {read} edges read, {source.num_edges} promised"

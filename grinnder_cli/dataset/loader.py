@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from grinnder_cli.config.schema import DatasetConfig
 from grinnder_cli.dataset.source import Sizes, Source
@@ -31,7 +32,7 @@ class Loader:
     content: Callable[[DatasetConfig], str]
     open: Callable[[DatasetConfig], AbstractContextManager[Source]]
     sizes: Callable[[DatasetConfig], Sizes]
-    preset: Mapping[str, object] = field(default_factory=dict)
+    preset: Mapping[str, Any] = field(default_factory=dict)
 
 
 def required_path(config: DatasetConfig, what: str) -> Path:

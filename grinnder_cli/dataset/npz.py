@@ -9,7 +9,7 @@
 Other keys are ignored. Pickled objects are never loaded.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from grinnder_cli.config.schema import DatasetConfig
 from grinnder_cli.dataset.loader import Loader, digest_files, required_path
-from grinnder_cli.dataset.npz_file import NpzFile
+from grinnder_cli.dataset.npz_file import Header, NpzFile
 from grinnder_cli.dataset.source import BLOCK_BYTES, EdgeBlock, Sizes, Source
 from grinnder_cli.errors import DataError
 
@@ -55,7 +55,7 @@ def open_npz(path: Path) -> Iterator[Source]:
         )
 
 
-def _headers(file: NpzFile):
+def _headers(file: NpzFile) -> tuple[Header, Header, Header | None]:
     """Headers of x, edge_index and edge_weight (or None), shapes checked against each other."""
     x, edges = file.header("x"), file.header("edge_index")
     file.header("y")
@@ -84,6 +84,7 @@ def _edge_blocks(file: NpzFile) -> Iterator[EdgeBlock]:
     """Two readers on one member, one per row (one reader when the file has the pairs side by side)."""
     header = file.header("edge_index")
     count, block = header.shape[1], BLOCK_BYTES // 8
+    ends: Iterable[tuple[np.ndarray, np.ndarray]]
     if header.fortran:
         pairs = (flat.reshape(-1, 2) for flat in file.items("edge_index", 0, 2 * count, 2 * block))
         ends = ((pair[:, 0], pair[:, 1]) for pair in pairs)

@@ -65,7 +65,7 @@ class NpzFile:
     def __enter__(self) -> "NpzFile":
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self._zip.close()
 
     def keys(self) -> list[str]:

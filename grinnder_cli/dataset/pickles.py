@@ -1,12 +1,13 @@
 """Reads old scientific pickles without trusting them.
 
-A pickle is a program that may call anything it can name. Here it can name nine things, all
-harmless: for arrays, types and sparse matrices it gets stand-ins that only record what they are
-given, and this module builds the real ones. Anything else is refused before it is called.
+A pickle is a program that may call anything it can name. Here it can name a handful of things, all
+harmless: for arrays, types and sparse matrices it gets stand-ins that only record what they are given,
+and this module builds the real ones. Anything else is refused before it is called.
 """
 
 import collections
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ class _Dtype:
     def real(self) -> np.dtype:
         if not isinstance(self.code, str) or self.code[:1] not in ("i", "u", "f", "b"):
             raise _Refused(f"an array of type {self.code!r}")
-        return np.dtype(self.code).newbyteorder(self.order if self.order in "<>=" else "=")
+        return np.dtype((self.order if self.order in ("<", ">") else "=") + self.code)
 
 
 class _Array:
@@ -78,12 +79,20 @@ class _Csr:
         return matrix
 
 
-_ALLOWED = {
+def _encode(text: str, encoding: str) -> bytes:
+    """How Python 3 writes bytes into a pickle of Python 2's protocol."""
+    if encoding != "latin1":
+        raise _Refused(f"text in {encoding}")
+    return text.encode("latin1")
+
+
+_ALLOWED: dict[tuple[str, str], Callable] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Dtype,
     ("scipy.sparse", "csr_matrix"): _Csr,
     ("collections", "defaultdict"): collections.defaultdict,
     ("collections", "OrderedDict"): collections.OrderedDict,
+    ("_codecs", "encode"): _encode,
 }
 _ALLOWED |= {(module, "_reconstruct"): _reconstruct for module in ("numpy.core.multiarray", "numpy._core.multiarray")}
 _ALLOWED |= {(module, "csr_matrix"): _Csr for module in ("scipy.sparse.csr", "scipy.sparse._csr")}

@@ -96,7 +96,7 @@ def _call_metis(
     options = pymetis.Options(
         objtype=int(config.objective == "volume"),
         ufactor=max(1, round(1000 * (config.balance - 1))),
-        seed=seed % 2**31,
+        seed=1 + seed % (2**31 - 2),  # the C library draws the same for 0 and 1
     )
     index = np.dtype(f"i{_index_bytes()}")
     adjacency = pymetis.CSRAdjacency(indptr.astype(index, copy=False), indices.astype(index, copy=False))
