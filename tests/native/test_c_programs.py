@@ -17,8 +17,10 @@ def programs() -> list[str]:
 @pytest.fixture(scope="module")
 def commands(native_build) -> dict[str, list[str]]:
     """Test name -> command line, as ctest registered them."""
+    ctest = re.search(r"^CMAKE_CTEST_COMMAND:INTERNAL=(.+)$", (native_build / "CMakeCache.txt").read_text(), re.MULTILINE)
+    assert ctest
     shown = subprocess.run(
-        ["ctest", "--show-only=json-v1"], cwd=native_build, capture_output=True, text=True, check=True, timeout=60
+        [ctest[1], "--show-only=json-v1"], cwd=native_build, capture_output=True, text=True, check=True, timeout=60
     )
     return {test["name"]: test["command"] for test in json.loads(shown.stdout)["tests"]}
 
