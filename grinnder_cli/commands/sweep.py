@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grinnder_cli.commands.outcome import Outcome
+from grinnder_cli.run.provenance import command_line
 
 _STARTED = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
 
@@ -69,5 +70,5 @@ class Sweep:
         ]
         self.directory.mkdir(parents=True, exist_ok=True)
         temporary = self.directory / ".index.json.tmp"
-        temporary.write_text(json.dumps({"schema": 1, "argv": sys.argv, "members": members}, indent=1) + "\n")
+        temporary.write_text(json.dumps({"schema": 1, "argv": command_line(), "members": members}, indent=1) + "\n")
         os.replace(temporary, self.directory / "index.json")

@@ -1,5 +1,6 @@
 """One line for what Hydra and OmegaConf have to say about a configuration they cannot compose."""
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,11 @@ def explain(error: BaseException) -> ConfigError:
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError, InterpolationResolutionError, ValidationError
 
     chain = list(_causes(error))
+    key = next((c.full_key for c in chain if getattr(c, "full_key", None)), "")  # type: ignore[attr-defined]
+    file = re.match(r"In '(.+?)': \w+ raised", str(error))
+    where = f" (in {file[1]}.yaml)" if file else ""
     for cause in chain:
         text = str(cause).strip().split("\n")[0]
-        key = getattr(cause, "full_key", None) or ""
         if isinstance(cause, MissingConfigException):
             return _missing_config(cause)
         if isinstance(cause, yaml.YAMLError):
@@ -38,9 +41,9 @@ def explain(error: BaseException) -> ConfigError:
         if isinstance(cause, InterpolationResolutionError):
             return ConfigError(f"{key}: {text}")
         if isinstance(cause, ConfigKeyError | ConfigAttributeError):
-            return ConfigError(f"unknown key '{key}'{did_you_mean(key, known_keys())}")
+            return ConfigError(f"unknown key '{key}'{did_you_mean(key, known_keys())}{where}")
         if isinstance(cause, ValidationError):
-            return _wrong_type(key, text, chain)
+            return ConfigError(_wrong_type(key, text, chain) + where)
     return ConfigError(" ".join(str(chain[-1]).split()) or type(chain[-1]).__name__)
 
 
@@ -49,7 +52,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     chain: list[BaseException] = []
     while error is not None and error not in chain:
         chain.append(error)
-        error = error.__cause__
+        error = error.__cause__ or error.__context__
     return reversed(chain)
 
 
@@ -62,12 +65,12 @@ def _missing_config(error: "MissingConfigException") -> ConfigError:
     return ConfigError(" ".join(str(error).split("\n")[0].split()))
 
 
-def _wrong_type(key: str, text: str, chain: list[BaseException]) -> ConfigError:
+def _wrong_type(key: str, text: str, chain: list[BaseException]) -> str:
     value = next((c.value for c in chain if getattr(c, "value", None) is not None), None)  # type: ignore[attr-defined]
     shown = f"{key}={value}" if value is not None else key
     if key == "parts":
-        return ConfigError(f"{shown} must be an integer, at least 1, or auto")
+        return f"{shown} must be an integer, at least 1, or auto"
     for kind, wanted in _KINDS.items():
         if text.endswith(f"could not be converted to {kind}"):
-            return ConfigError(f"{shown} must be {wanted}")
-    return ConfigError(f"{shown}: {text}")
+            return f"{shown} must be {wanted}"
+    return f"{shown}: {text}"

@@ -123,5 +123,7 @@ def _output(command: list[str]) -> str | None:
 
 
 def command_line() -> list[str]:
-    """The command line of this process, the program's path shortened to its name."""
-    return [os.path.basename(sys.argv[0]), *sys.argv[1:]]
+    """What was typed, the program's path shortened to its name; Hydra's view of sys.argv is not that."""
+    _, *words = sys.orig_argv
+    program, *rest = words[1:] if words[:1] == ["-m"] else words or [""]
+    return [os.path.basename(program), *rest]

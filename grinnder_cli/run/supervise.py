@@ -35,8 +35,21 @@ def run_worker(run: RunDirectory, *, resume: bool = False, cwd: str | None = Non
         worker = subprocess.Popen(command + ["--resume"] * resume, env=environment, cwd=cwd, stdin=subprocess.DEVNULL,
                                   stdout=2, start_new_session=True)  # fmt: skip
         relay.to(worker)
-        code = worker.wait()
-    return _final_status(run, code, relay.received)
+        code = _wait(worker)
+        return _final_status(run, code, relay.received)
+
+
+def _wait(worker: subprocess.Popen) -> int:
+    """Exit code of `worker`; looks up now and then.
+
+    A signal may be delivered to another thread than the one that waits (NumPy starts some), which
+    does not end the system call it waits in, and Python runs handlers only between such calls.
+    """
+    while True:
+        try:
+            return worker.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            continue
 
 
 class _Relay:
