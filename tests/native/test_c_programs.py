@@ -17,7 +17,8 @@ def programs() -> list[str]:
 @pytest.fixture(scope="module")
 def commands(native_build) -> dict[str, list[str]]:
     """Test name -> command line, as ctest registered them."""
-    ctest = re.search(r"^CMAKE_CTEST_COMMAND:INTERNAL=(.+)$", (native_build / "CMakeCache.txt").read_text(), re.MULTILINE)
+    cache = (native_build / "CMakeCache.txt").read_text()
+    ctest = re.search(r"^CMAKE_CTEST_COMMAND:INTERNAL=(.+)$", cache, re.MULTILINE)
     assert ctest
     shown = subprocess.run(
         [ctest[1], "--show-only=json-v1"], cwd=native_build, capture_output=True, text=True, check=True, timeout=60
