@@ -9,7 +9,7 @@ _FACTOR = {"": 1, "b": 1} | {
     for power, letter in enumerate("kmgt", start=1)
     for tail, base in (("ib", 1024), ("b", 1000))
 }
-_PATTERN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", re.IGNORECASE)
+_PATTERN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
 _LARGEST = 2**63 - 1
 
 

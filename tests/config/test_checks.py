@@ -1,0 +1,48 @@
+"""Values that no run can use, refused with what is accepted."""
+
+import pytest
+
+from grinnder_cli.config import freeze
+from grinnder_cli.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    "data,message",
+    [
+        ({"parts": 0}, "parts=0 must be an integer, at least 1, or auto"),
+        ({"parts": "many"}, "parts=many must be an integer"),
+        ({"epochs": 0}, "epochs=0 is out of range: it must be at least 1"),
+        ({"eval_every": 0}, "eval_every=0"),
+        ({"layers": 0}, "layers=0"),
+        ({"hidden": -1}, "hidden=-1"),
+        ({"seed": 2**32}, "seed=4294967296"),
+        ({"seed": -1}, "seed=-1"),
+        ({"dtype": "float16"}, r"dtype cannot be 'float16'.*\(accepts float32, float64\)"),
+        ({"device": "gpu"}, "device cannot be 'gpu'"),
+        ({"cache": {"name": "lru"}}, "cache cannot be 'lru'"),
+        ({"model": {"dropout": 1.0}}, "below 1"),
+        ({"model": {"dropout": float("nan")}}, "model.dropout=nan"),
+        ({"optimizer": {"lr": 0}}, "optimizer.lr=0.0"),
+        ({"optimizer": {"lr": float("inf")}}, "optimizer.lr=inf"),
+        ({"optimizer": {"weight_decay": -0.1}}, "optimizer.weight_decay=-0.1"),
+        ({"partitioner": {"balance": 1.0}}, "partitioner.balance=1.0"),
+        ({"partitioner": {"name": "file"}}, "partitioner=file needs partitioner.path"),
+        ({"checkpoint": {"keep": 1}}, "checkpoint.keep=1"),
+        ({"checkpoint": {"every": -1}}, "checkpoint.every=-1"),
+        ({"memory": {"host": "lots"}}, "memory.host=lots is not a size"),
+        ({"storage": {"quota": "8 parsecs"}}, "storage.quota=8 parsecs is not a size"),
+        ({"storage": {"dir": ""}}, "storage.dir is empty"),
+        ({"out": ""}, "out is empty"),
+    ],
+)
+def test_refused(data, message):
+    with pytest.raises(ConfigError, match=message):
+        freeze.from_plain(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{"parts": 1}, {"model": {"dropout": 0}}, {"seed": 2**32 - 1}, {"memory": {"host": "1KiB"}}, {"dtype": "float64"}],
+)
+def test_the_edge_is_accepted(data):
+    freeze.from_plain(data)
