@@ -1,0 +1,182 @@
+"""Small graphs and runs in this process, for comparing a planned epoch with plain PyG."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch_geometric.nn import GCNConv
+
+from grinnder_cli import dataset
+from grinnder_cli.config.schema import (
+    CacheConfig,
+    DatasetConfig,
+    MemoryConfig,
+    MethodConfig,
+    ModelConfig,
+    PartitionerConfig,
+    PlanConfig,
+    RunConfig,
+    StorageConfig,
+)
+from grinnder_cli.plan.simulate import Traffic
+from grinnder_cli.run import training
+from grinnder_cli.run.directory import RunDirectory
+from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
+from grinnder_cli.run.signals import StopFlag
+
+
+def hard_graph(path: Path, *, nodes: int = 60, edges: int = 400, features: int = 11, classes: int = 5, seed: int = 0,
+               weighted: bool = True, dtype: str = "float64") -> Path:  # fmt: skip
+    """Directed, weighted (zeros among them), with self loops, duplicate edges and isolated nodes."""
+    rng = np.random.default_rng(seed)
+    src, dst = rng.integers(0, nodes - 5, (2, edges))  # the last five nodes have no edge
+    src[:8] = dst[:8]
+    src[8:12], dst[8:12] = src[4:8], dst[4:8]  # loops twice, with different weights
+    src[12:40], dst[12:40] = src[40:68], dst[40:68]
+    arrays = {
+        "edge_index": np.stack([src, dst]),
+        "x": rng.standard_normal((nodes, features)).astype(dtype),
+        "y": rng.integers(0, classes, nodes),
+    }
+    if weighted:
+        arrays["edge_weight"] = rng.uniform(0.1, 2.0, edges)
+        arrays["edge_weight"][100:105] = 0
+    role = rng.integers(0, 3, nodes)
+    for number, name in enumerate(("train_mask", "val_mask", "test_mask")):
+        arrays[name] = role == number
+    np.savez(path, **arrays)
+    return path
+
+
+def config(path: Path, tmp: Path, **changes) -> RunConfig:
+    """A small run on `path`; keys of groups as `model_dropout`, `cache`, `storage`, `exchange`, ..."""
+    groups = {
+        "dataset": DatasetConfig(name="npz", path=str(path), undirected=changes.pop("undirected", False)),
+        "model": ModelConfig(
+            norm=changes.pop("norm", "layer"),
+            dropout=changes.pop("dropout", 0.0),
+            residual=changes.pop("residual", False),
+        ),
+        "partitioner": PartitionerConfig(name=changes.pop("partitioner", "random")),
+        "method": MethodConfig(name=changes.pop("method", "pull"), format=changes.pop("format", "csr")),
+        "cache": CacheConfig(name=changes.pop("cache", "none")),
+        "storage": StorageConfig(name=changes.pop("storage", "posix"), dir=str(tmp / "scratch")),
+        "memory": MemoryConfig(host=str(changes.pop("host", "1GiB"))),
+        "plan": PlanConfig(ax=changes.pop("ax", "auto"), exchange=changes.pop("exchange", "auto")),
+    }
+    base = RunConfig(layers=3, hidden=9, parts=2, dtype="float64", epochs=5, out=str(tmp / "out"), **groups)
+    return replace(base, **changes)
+
+
+@dataclass
+class Outcome:
+    """What a run left: one entry per epoch."""
+
+    losses: list[float] = field(default_factory=list)
+    gradients: list[dict[str, torch.Tensor]] = field(default_factory=list)
+    accuracy: list = field(default_factory=list)
+    measured: Traffic = Traffic()
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    prepared: Prepared | None = None
+
+
+def run(cfg: RunConfig) -> Outcome:
+    """Train `cfg` here, recording the gradients each optimizer step saw."""
+    outcome = Outcome()
+    with ExitStack() as stack:
+        directory = RunDirectory.create(cfg, "0" * 64)
+        prepared = prepare_run(cfg)
+        require_fit(prepared)
+        runner, _ = training._runner(cfg, prepared, directory, StopFlag(), stack)
+        runner.optimizer.register_step_pre_hook(
+            lambda *_: outcome.gradients.append({n: p.grad.clone() for n, p in runner.model.named_parameters()})
+        )
+        for epoch in range(cfg.epochs):
+            result = runner.run_epoch(epoch)
+            outcome.losses.append(result.train_loss)
+            outcome.accuracy.append(result.accuracy_pct)
+            outcome.measured = outcome.measured + result.measured
+        outcome.weights = {name: tensor.clone() for name, tensor in runner.model.state_dict().items()}
+        outcome.prepared = prepared
+        if prepared.plan:
+            pool = runner._host.pool
+            assert pool.peak <= pool.budget
+            assert pool.held == sum(buffer.capacity for buffer in runner._host.resident.values()), "a buffer leaked"
+    return outcome
+
+
+class PlainGCN(torch.nn.Module):
+    """The same model as a PyG user would write it."""
+
+    def __init__(self, widths: list[int], norm: bool, residual: bool) -> None:
+        super().__init__()
+        self.convs = torch.nn.ModuleList(GCNConv(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        if norm:
+            self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(w) for w in widths[1:-1])
+        self.norm, self.residual = norm, residual
+
+    def forward(self, x, edge_index, edge_weight):
+        for i, conv in enumerate(self.convs):
+            h = conv(x, edge_index, edge_weight)
+            if i == len(self.convs) - 1:
+                return h
+            h = self.norms[i](h) if self.norm else h
+            if self.residual and h.shape == x.shape:
+                h = h + x
+            x = h.relu()
+        return x
+
+
+def plain(cfg: RunConfig, dtype=torch.float64, permute: int | None = None) -> tuple[Outcome, torch.Tensor]:
+    """Plain PyG on the file's own edges: (outcome, predicted classes)."""
+    with np.load(cfg.dataset.path) as data:
+        edge_index = torch.from_numpy(data["edge_index"])
+        weight = torch.from_numpy(data["edge_weight"]).to(dtype) if "edge_weight" in data else None
+        x, y = torch.from_numpy(data["x"]).to(dtype), torch.from_numpy(data["y"])
+        train = torch.from_numpy(data["train_mask"])
+    if permute is not None:
+        order = torch.randperm(edge_index.shape[1], generator=torch.Generator().manual_seed(permute))
+        edge_index, weight = edge_index[:, order], None if weight is None else weight[order]
+    torch.manual_seed(cfg.seed)
+    widths = [x.shape[1]] + [cfg.hidden] * (cfg.layers - 1) + [int(y.max()) + 1]
+    model = PlainGCN(widths, cfg.model.norm == "layer", cfg.model.residual).to(dtype)
+    optimizer = torch.optim.Adam(model.parameters(), lr=cfg.optimizer.lr, weight_decay=cfg.optimizer.weight_decay)
+    outcome = Outcome()
+    for _ in range(cfg.epochs):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x, edge_index, weight)[train], y[train])
+        loss.backward()
+        outcome.losses.append(float(loss.detach()))
+        outcome.gradients.append({n: p.grad.clone() for n, p in model.named_parameters()})
+        optimizer.step()
+    outcome.weights = model.state_dict()
+    with torch.no_grad():
+        return outcome, model(x, edge_index, weight).argmax(1)
+
+
+def gradient_error(got: Outcome, want: Outcome) -> float:
+    """Largest relative error over epochs and parameters."""
+    worst = 0.0
+    for a, b in zip(got.gradients, want.gradients, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            worst = max(worst, float((a[name] - b[name]).abs().max() / b[name].abs().max().clamp(min=1e-300)))
+    return worst
+
+
+def loss_error(got: Outcome, want: Outcome) -> float:
+    """Largest relative error of a loss."""
+    return max(abs(a - b) / abs(b) for a, b in zip(got.losses, want.losses, strict=True))
+
+
+def same_weights(a: Outcome, b: Outcome) -> bool:
+    """Bit for bit."""
+    return all(torch.equal(a.weights[name], b.weights[name]) for name in a.weights)
+
+
+def graph_of(cfg: RunConfig, data_dir: Path) -> dataset.Graph:
+    """The canonical graph behind a configuration."""
+    return dataset.load(cfg.dataset, data_dir)

@@ -1,0 +1,84 @@
+"""A planned epoch equals plain PyG autograd on the whole graph."""
+
+import lab
+import pytest
+import torch
+
+CASES = {
+    "transform first": {},
+    "no norm": {"norm": "none"},
+    "residual": {"residual": True, "hidden": 11, "layers": 4},
+    "aggregate first": {"hidden": 30, "layers": 2, "ax": "off"},
+    "aggregate first at the end": {"hidden": 3},
+    "no ax": {"ax": "off"},
+    "no ax, residual": {"ax": "off", "residual": True, "hidden": 11, "layers": 4},
+    "one layer": {"layers": 1},
+    "one layer, no ax": {"layers": 1, "ax": "off"},
+}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return lab.hard_graph(tmp_path_factory.mktemp("graph") / "hard.npz")
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7])
+@pytest.mark.parametrize("case", CASES)
+def test_float64_losses_and_gradients(graph, tmp_path, case, parts):
+    cfg = lab.config(graph, tmp_path, parts=parts, epochs=20, **CASES[case])
+    got, (want, classes) = lab.run(cfg), lab.plain(cfg)
+    assert lab.loss_error(got, want) < 1e-9
+    assert lab.gradient_error(got, want) < 1e-9
+    widths = [11] + [cfg.hidden] * (cfg.layers - 1) + [5]
+    model = lab.PlainGCN(widths, cfg.model.norm == "layer", cfg.model.residual).double()
+    model.load_state_dict(got.weights, strict=True)
+    assert torch.equal(predict(model, graph), classes)
+
+
+def predict(model, path):
+    import numpy as np
+
+    with np.load(path) as data:
+        arrays = [torch.from_numpy(data[name]) for name in ("x", "edge_index", "edge_weight")]
+    with torch.no_grad():
+        return model(*arrays).argmax(1)
+
+
+@pytest.mark.parametrize("method", [("inmemory", "csr"), ("pyg", "csr"), ("pyg", "edge_index")])
+def test_other_methods_train_the_same_model(graph, tmp_path, method):
+    name, layout = method
+    cfg = lab.config(graph, tmp_path, parts=1, epochs=20, method=name, format=layout, residual=True, hidden=11)
+    got, (want, _) = lab.run(cfg), lab.plain(cfg)
+    assert lab.loss_error(got, want) < 1e-9
+    assert lab.gradient_error(got, want) < 1e-9
+
+
+def test_dropout_depends_on_nodes_alone(graph, tmp_path):
+    """Parts, partitioner and method decide nothing: one curve in float64."""
+    first = lab.run(lab.config(graph, tmp_path, parts=1, dropout=0.5, epochs=10))
+    others = [{"parts": 4}, {"parts": 16}, {"parts": 4, "partitioner": "metis"}, {"parts": 16, "partitioner": "metis"},
+              {"parts": 1, "method": "inmemory"}, {"parts": 1, "method": "pyg"}]  # fmt: skip
+    for changes in others:
+        other = lab.run(lab.config(graph, tmp_path, dropout=0.5, epochs=10, **changes))
+        assert lab.loss_error(other, first) < 1e-9, changes
+        assert lab.gradient_error(other, first) < 1e-9, changes
+    assert lab.loss_error(lab.run(lab.config(graph, tmp_path, parts=1, epochs=10)), first) > 1e-3, "no dropout at all"
+
+
+def test_float32_is_as_close_as_pyg(graph, tmp_path):
+    """First loss to 1e-6; gradients never further from float64 than 4x what permuting PyG's edges does."""
+    cfg = lab.config(graph, tmp_path, parts=7, epochs=1)
+    exact, _ = lab.plain(cfg)
+    pyg = max(lab.gradient_error(lab.plain(cfg, torch.float32, seed)[0], exact) for seed in (None, 1, 2, 3))
+    for parts in (1, 2, 7):
+        got = lab.run(lab.config(graph, tmp_path, parts=parts, epochs=1, dtype="float32"))
+        assert lab.loss_error(got, exact) < 1e-6
+        assert lab.gradient_error(got, exact) <= 4 * pyg + 1e-6
+
+
+def test_symmetric_graph_shares_its_blocks(graph, tmp_path):
+    cfg = lab.config(graph, tmp_path, parts=3, undirected=True, dropout=0.5, epochs=3)
+    outcome = lab.run(cfg)
+    assert outcome.prepared.sizes.symmetric
+    whole = lab.run(lab.config(graph, tmp_path, parts=1, method="pyg", undirected=True, dropout=0.5, epochs=3))
+    assert lab.gradient_error(outcome, whole) < 1e-9

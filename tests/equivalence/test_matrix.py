@@ -1,0 +1,79 @@
+"""Where bytes live never changes a result, and every byte was predicted."""
+
+import itertools
+
+import lab
+import pytest
+
+from grinnder_cli.cache import POLICIES
+from grinnder_cli.errors import DoesNotFit
+
+STORAGES = ("posix", "memory")
+SHAPES = {
+    "directed, dropout": {"dropout": 0.5},
+    "forward shared with evaluation": {"dropout": 0.0, "residual": True, "hidden": 11},
+    "evaluated every second epoch": {"dropout": 0.5, "eval_every": 2, "ax": "off"},
+    "symmetric": {"dropout": 0.0, "undirected": True, "eval_every": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    # Wide enough that chunks and packs span several blocks.
+    return lab.hard_graph(tmp_path_factory.mktemp("graph") / "hard.npz", nodes=700, edges=6000, dtype="float32")
+
+
+def budgets(cfg, tmp_path, count=5):
+    """From the smallest that works to everything."""
+    from grinnder_cli.run.preparation import prepare_run
+
+    plan = prepare_run(cfg).plan
+    least, most = plan.need.least, plan.need.least + plan.need.chunks
+    return [least + (most - least) * step // (count - 1) for step in range(count)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("exchange", ["gather", "pack", "auto"])
+def test_bits_and_bytes(graph, tmp_path, shape, exchange):
+    common = {"parts": 5, "hidden": 33, "epochs": 5, "dtype": "float32", "exchange": exchange} | SHAPES[shape]
+    reference = lab.run(lab.config(graph, tmp_path, **common))
+    amounts = budgets(lab.config(graph, tmp_path, **common), tmp_path)
+    seen = set()
+    for cache, storage, host in itertools.product(POLICIES, STORAGES, amounts):
+        cfg = lab.config(graph, tmp_path, cache=cache, storage=storage, host=host, **common)
+        outcome = lab.run(cfg)
+        assert lab.same_weights(outcome, reference), (cache, storage, host)
+        assert outcome.losses == reference.losses and outcome.accuracy == reference.accuracy
+        predicted = outcome.prepared.plan.total
+        assert outcome.measured == predicted, (cache, storage, host)
+        seen.add((cache, host, predicted.total_bytes))
+        if cache == "none":
+            assert predicted.hit_bytes == 0 and predicted.write_bytes > 0
+        if cache == "opt" and host == amounts[-1]:
+            assert predicted.write_bytes == 0
+    assert len({total for _, _, total in seen}) > 4, "budgets and policies made no difference: the matrix tests nothing"
+
+
+def test_smallest_budget_is_the_smallest(graph, tmp_path):
+    cfg = lab.config(graph, tmp_path, parts=5, hidden=33, exchange="pack")
+    least = budgets(cfg, tmp_path)[0]
+    lab.run(lab.config(graph, tmp_path, parts=5, hidden=33, exchange="pack", host=least))
+    with pytest.raises(DoesNotFit, match=f"memory.host={least}"):
+        lab.run(lab.config(graph, tmp_path, parts=5, hidden=33, exchange="pack", host=least - 1))
+
+
+def test_uneven_parts(tmp_path, graph):
+    """A part of one node, an empty-halo part and parts > clusters change nothing."""
+    import numpy as np
+
+    assign = np.zeros(700, int)
+    assign[3], assign[-5:] = 1, 2  # the last nodes are isolated
+    np.save(tmp_path / "parts.npy", assign)
+    from dataclasses import replace
+
+    base = lab.config(graph, tmp_path, parts=3, partitioner="file", dropout=0.5, cache="opt", host="20MiB")
+    cfg = replace(base, partitioner=replace(base.partitioner, path=str(tmp_path / "parts.npy")))
+    whole = lab.run(lab.config(graph, tmp_path, parts=1, dropout=0.5))
+    got = lab.run(cfg)
+    assert lab.gradient_error(got, whole) < 1e-9
+    assert got.measured == got.prepared.plan.total
