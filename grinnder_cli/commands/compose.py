@@ -41,10 +41,11 @@ def run(command: str, module: str, argv: list[str], flags: frozenset[str]) -> in
     line = prepare(argv)
     _register()
     # The command is imported when its first configuration is ready, so that --help stays quick.
-    job = _Job(lambda: importlib.import_module(module), flags, leaves_index=command == "train")
+    keeps_index = command == "train" and "dry-run" not in flags
+    job = _Job(lambda: importlib.import_module(module), flags, keeps_index=keeps_index)
     words = line.argv
     with tempfile.TemporaryDirectory(prefix="grinnder-sweep-") as scratch:
-        if line.multirun and command != "train":  # BasicSweeper writes a multirun.yaml somewhere, always
+        if line.multirun and not keeps_index:  # BasicSweeper writes a multirun.yaml somewhere, always
             words = [*words, f"hydra.sweep.dir='{scratch}'"]
         code = _hydra(command, words, job)
     return code if job.sweep is None else job.finish()
@@ -54,7 +55,7 @@ def complete(command: str, argv: list[str]) -> int:
     """Answer `-sc install=bash` and the shell's `-sc query=bash`; a line that makes no sense has no completions."""
     _register()
     try:
-        return _hydra(command, argv, _Job(lambda: sys.modules[__name__], frozenset(), leaves_index=False))
+        return _hydra(command, argv, _Job(lambda: sys.modules[__name__], frozenset(), keeps_index=False))
     except ConfigError:
         return 0
 
@@ -95,10 +96,10 @@ class _Job:
 
     __module__ = "grinnder_cli.commands.compose"
 
-    def __init__(self, load: Callable[[], ModuleType], flags: frozenset[str], *, leaves_index: bool) -> None:
+    def __init__(self, load: Callable[[], ModuleType], flags: frozenset[str], *, keeps_index: bool) -> None:
         self._load = load
         self._flags = flags
-        self._leaves_index = leaves_index
+        self._keeps_index = keeps_index
         self._module: ModuleType | None = None
         self._interrupted = False
         self.sweep: Sweep | None = None
@@ -110,8 +111,7 @@ class _Job:
 
         hydra_config = HydraConfig.get()
         if hydra_config.mode == RunMode.MULTIRUN and self.sweep is None:
-            keeps = self._leaves_index and "dry-run" not in self._flags
-            self.sweep = Sweep(Path(hydra_config.sweep.dir) if keeps else None)
+            self.sweep = Sweep(Path(hydra_config.sweep.dir) if self._keeps_index else None)
         outcome = self._run(config)
         self._interrupted = outcome.status == "interrupted"
         self.exit_code = outcome.exit_code
