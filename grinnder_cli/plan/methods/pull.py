@@ -50,7 +50,8 @@ class PullProgram:
             width = self.model.layer(layer).exchanged
             if self._aggregates(layer):
                 self._exchanged(specs, f"y{layer}", width, self.sizes.halo_in)
-                self._layer(specs, f"z{layer}", width)
+                if layer < self.model.depth:
+                    self._layer(specs, f"z{layer}", width)
             if self._needs_dz(layer):
                 self._exchanged(specs, f"dz{layer}", width, self.sizes.halo_out)
             if self._carries(layer):

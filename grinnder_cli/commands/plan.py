@@ -1,0 +1,121 @@
+"""`grinnder plan`: what a run would hold and move, without running it. Exits 0 also when it does not fit."""
+
+import json
+import sys
+from typing import Any
+
+from grinnder_cli.config.schema import RunConfig
+from grinnder_cli.config.sizes import format_size
+from grinnder_cli.plan.bounds import lower_bound_read_bytes
+from grinnder_cli.plan.simulate import Traffic
+from grinnder_cli.plan.steps import TensorSpec
+from grinnder_cli.run.preparation import Prepared, prepare_run
+
+_members: list[dict[str, Any]] = []
+"""Facts of a sweep's members, for the one table at its end."""
+
+
+def run(config: RunConfig, flags: frozenset[str]) -> int:
+    """Plan `config` and print it: a table for people, one JSON object per line with "json".
+
+    Raises:
+        GrinnderError: data or partition cannot be made.
+    """
+    prepared = prepare_run(config)
+    facts = describe(config, prepared)
+    if "json" in flags:
+        print(json.dumps(facts), flush=True)
+    else:
+        _members.append(facts)
+        print(_text(prepared, facts), flush=True)
+    return 0
+
+
+def plan(config: RunConfig) -> dict[str, Any]:
+    """The Python entry of `grinnder plan`: the same facts as its JSON."""
+    from grinnder_cli.config import checks
+
+    checks.check(config)
+    return describe(config, prepare_run(config))
+
+
+def end_sweep(flags: frozenset[str]) -> None:
+    """One table of all members."""
+    if "json" in flags or len(_members) < 2:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    columns = ("parts", "cache", "exchange", "alpha", "read_bytes_per_epoch", "write_bytes_per_epoch", "min_host_bytes", "fits")
+    table = Table(*columns)
+    for facts in _members:
+        shown = (
+            format_size(facts[key]) if key.endswith(("bytes", "epoch")) else f"{facts[key]:.4g}" if key == "alpha" else str(facts[key])
+            for key in columns
+        )
+        table.add_row(*shown)
+    Console(file=sys.stdout).print(table)
+
+
+def describe(config: RunConfig, prepared: Prepared) -> dict[str, Any]:
+    """Everything `plan --json` says; bytes, of the whole run unless named per epoch."""
+    plan, facts = prepared.plan, prepared.partition.facts
+    total, steady = (plan.total, plan.steady) if plan and plan.fits else (Traffic(), Traffic())
+    least = prepared.least_bytes
+    return {
+        "predicted_read_bytes": total.read_bytes,
+        "predicted_write_bytes": total.write_bytes,
+        "read_bytes_per_epoch": steady.read_bytes,
+        "write_bytes_per_epoch": steady.write_bytes,
+        "lower_bound_read_bytes": lower_bound_read_bytes(plan) * config.epochs if plan and plan.fits else 0,
+        "min_host_bytes": least,
+        "min_device_bytes": 0,
+        "host_budget_bytes": prepared.budget.bytes,
+        "fits": least <= prepared.budget.bytes,
+        "parts": prepared.partition.parts,
+        "alpha": facts["alpha"],
+        "alpha_out": facts["alpha_out"],
+        "method": prepared.method,
+        "cache": plan.cache if plan else "none",
+        "cache_reason": plan.cache_reason if plan else "everything stays in memory",
+        "exchange": plan.exchange if plan else "none",
+        "exchange_reason": plan.exchange_reason if plan else "everything stays in memory",
+        "ax": plan.program.ax if plan else None,
+        "tensors": [_tensor(spec) for spec in plan.program.tensors.values()] if plan else [],
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    largest = max(spec.chunk_bytes)
+    return {
+        "name": spec.name,
+        "kind": spec.kind.value,
+        "width": spec.width,
+        "bytes": spec.total_bytes,
+        "largest_chunk_bytes": largest,
+    }
+
+
+def _text(prepared: Prepared, facts: dict[str, Any]) -> str:
+    graph, model = prepared.graph, prepared.model
+    widths = " -> ".join(str(layer.d_in) for layer in model.layers) + f" -> {graph.num_classes}"
+    lines = [
+        f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges; {model.name} {widths}",
+        f"parts {facts['parts']}, alpha {facts['alpha']:.3f} in, {facts['alpha_out']:.3f} out",
+        f"method {facts['method']}; cache {facts['cache']} ({facts['cache_reason']})",
+        f"exchange {facts['exchange']} ({facts['exchange_reason']})",
+        f"host memory: at least {format_size(facts['min_host_bytes'])} (memory.host={facts['min_host_bytes']}), "
+        f"{format_size(prepared.budget.bytes)} allowed ({prepared.budget.source}): {'fits' if facts['fits'] else 'DOES NOT FIT'}",
+    ]
+    if prepared.plan and facts["fits"]:
+        lines.append(
+            f"per epoch: {format_size(facts['read_bytes_per_epoch'])} read, "
+            f"{format_size(facts['write_bytes_per_epoch'])} written; whole run: "
+            f"{format_size(facts['predicted_read_bytes'])} read (at least {format_size(facts['lower_bound_read_bytes'])} "
+            f"for any plan), {format_size(facts['predicted_write_bytes'])} written"
+        )
+    lines += [
+        f"  {tensor['name']:<10} {tensor['kind']:<9} width {tensor['width']:>5}  {format_size(tensor['bytes']):>11}"
+        for tensor in facts["tensors"]
+    ]
+    return "\n".join(lines)
