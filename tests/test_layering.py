@@ -28,6 +28,7 @@ RANK = {
     "partitioner": 3,
     "dataset": 2,
     "config": 1,
+    "kill": 1,
     "errors": 0,
     "_lib": 0,
 }

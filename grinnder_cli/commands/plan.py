@@ -1,15 +1,16 @@
 """`grinnder plan`: what a run would hold and move, without running it. Exits 0 also when it does not fit."""
 
 import json
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.config.sizes import format_size
 from grinnder_cli.plan.bounds import lower_bound_read_bytes
 from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.plan.steps import TensorSpec
-from grinnder_cli.run.preparation import Prepared, prepare_run
+
+if TYPE_CHECKING:
+    from grinnder_cli.run.preparation import Prepared
 
 _members: list[dict[str, Any]] = []
 """Facts of a sweep's members, for the one table at its end."""
@@ -21,7 +22,7 @@ def run(config: RunConfig, flags: frozenset[str]) -> int:
     Raises:
         GrinnderError: data or partition cannot be made.
     """
-    prepared = prepare_run(config)
+    prepared = _prepare(config)
     facts = describe(config, prepared)
     if "json" in flags:
         print(json.dumps(facts), flush=True)
@@ -36,28 +37,32 @@ def plan(config: RunConfig) -> dict[str, Any]:
     from grinnder_cli.config import checks
 
     checks.check(config)
-    return describe(config, prepare_run(config))
+    return describe(config, _prepare(config))
+
+
+def _prepare(config: RunConfig) -> "Prepared":
+    # The kernels behind it load torch, which takes seconds: not before there is something to plan.
+    from grinnder_cli.run.preparation import prepare_run
+
+    return prepare_run(config)
 
 
 def end_sweep(flags: frozenset[str]) -> None:
     """One table of all members."""
     if "json" in flags or len(_members) < 2:
         return
-    from rich.console import Console
-    from rich.table import Table
+    from tabulate import tabulate
 
-    columns = ("parts", "cache", "exchange", "alpha", "read_bytes_per_epoch", "write_bytes_per_epoch", "min_host_bytes", "fits")
-    table = Table(*columns)
+    headers = ("parts", "cache", "exchange", "alpha", "read/epoch", "written/epoch", "least host memory", "fits")
+    rows = []
     for facts in _members:
-        shown = (
-            format_size(facts[key]) if key.endswith(("bytes", "epoch")) else f"{facts[key]:.4g}" if key == "alpha" else str(facts[key])
-            for key in columns
-        )
-        table.add_row(*shown)
-    Console(file=sys.stdout).print(table)
+        sizes = (facts[key] for key in ("read_bytes_per_epoch", "write_bytes_per_epoch", "min_host_bytes"))
+        chosen = (facts["parts"], facts["cache"], facts["exchange"], f"{facts['alpha']:.3f}")
+        rows.append((*chosen, *map(format_size, sizes), "yes" if facts["fits"] else "no"))
+    print(tabulate(rows, headers, disable_numparse=True), flush=True)
 
 
-def describe(config: RunConfig, prepared: Prepared) -> dict[str, Any]:
+def describe(config: RunConfig, prepared: "Prepared") -> dict[str, Any]:
     """Everything `plan --json` says; bytes, of the whole run unless named per epoch."""
     plan, facts = prepared.plan, prepared.partition.facts
     total, steady = (plan.total, plan.steady) if plan and plan.fits else (Traffic(), Traffic())
@@ -96,7 +101,7 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
     }
 
 
-def _text(prepared: Prepared, facts: dict[str, Any]) -> str:
+def _text(prepared: "Prepared", facts: dict[str, Any]) -> str:
     graph, model = prepared.graph, prepared.model
     widths = " -> ".join(str(layer.d_in) for layer in model.layers) + f" -> {graph.num_classes}"
     lines = [
@@ -105,14 +110,16 @@ def _text(prepared: Prepared, facts: dict[str, Any]) -> str:
         f"method {facts['method']}; cache {facts['cache']} ({facts['cache_reason']})",
         f"exchange {facts['exchange']} ({facts['exchange_reason']})",
         f"host memory: at least {format_size(facts['min_host_bytes'])} (memory.host={facts['min_host_bytes']}), "
-        f"{format_size(prepared.budget.bytes)} allowed ({prepared.budget.source}): {'fits' if facts['fits'] else 'DOES NOT FIT'}",
+        f"{format_size(prepared.budget.bytes)} allowed ({prepared.budget.source}): "
+        f"{'fits' if facts['fits'] else 'DOES NOT FIT'}",
     ]
     if prepared.plan and facts["fits"]:
         lines.append(
             f"per epoch: {format_size(facts['read_bytes_per_epoch'])} read, "
             f"{format_size(facts['write_bytes_per_epoch'])} written; whole run: "
-            f"{format_size(facts['predicted_read_bytes'])} read (at least {format_size(facts['lower_bound_read_bytes'])} "
-            f"for any plan), {format_size(facts['predicted_write_bytes'])} written"
+            f"{format_size(facts['predicted_read_bytes'])} read "
+            f"(at least {format_size(facts['lower_bound_read_bytes'])} for any plan), "
+            f"{format_size(facts['predicted_write_bytes'])} written"
         )
     lines += [
         f"  {tensor['name']:<10} {tensor['kind']:<9} width {tensor['width']:>5}  {format_size(tensor['bytes']):>11}"

@@ -6,9 +6,10 @@ each field is its reference.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
-def one_of(default: str, *choices: str):
+def one_of(default: str, *choices: str) -> Any:
     """A string field that accepts `default` or one of `choices`."""
     return field(default=default, metadata={"choices": (default, *choices)})
 

@@ -20,6 +20,7 @@ import google_crc32c
 import numpy as np
 
 from grinnder_cli.errors import DataError, DoesNotFit, EnvironmentProblem
+from grinnder_cli.kill import kill_point
 
 MANIFEST = "MANIFEST.json"
 FORMAT = 2
@@ -144,6 +145,7 @@ def create(final: Path, write: Callable[[Writer], None]) -> None:
         files = {}
         for path in sorted(path for path in temporary.iterdir() if path.name != _LOCK):
             _fsync(path)
+            kill_point(f"{final.parent.name}_after_file")
             files[path.name] = {"bytes": path.stat().st_size, "crc32c": [crc for _, crc in checksums(path)]}
         manifest = {"format": FORMAT, "files": files, "facts": writer.facts}
         manifest["crc32c"] = _manifest_crc(manifest)
@@ -151,6 +153,7 @@ def create(final: Path, write: Callable[[Writer], None]) -> None:
         _fsync(temporary / MANIFEST)
         os.unlink(temporary / _LOCK)
         _fsync(temporary)
+        kill_point(f"{final.parent.name}_before_rename")
         try:
             temporary.rename(final)
         except OSError:

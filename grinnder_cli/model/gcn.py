@@ -5,6 +5,8 @@
 Shapes: n rows of one part or a stretch of it; widths as in `ModelSpec`.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -31,10 +33,15 @@ class GCN(torch.nn.Module):
         if spec.norm == "layer":
             self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(layer.d_out) for layer in spec.layers[:-1])
 
+    def _conv(self, layer: LayerSpec) -> GCNConv:
+        conv = self.convs[layer.index - 1]
+        assert isinstance(conv, GCNConv)
+        return conv
+
     # ------------------------------------------------------------------ stages
     def before(self, layer: LayerSpec, h: Tensor) -> Tensor:
         """What layer `layer` sends: h_{l-1} -> Y_l."""
-        return F.linear(h, self.convs[layer.index - 1].lin.weight)
+        return F.linear(h, self._conv(layer).lin.weight)
 
     def after(self, layer: LayerSpec, z: Tensor, *, weight: bool) -> Tensor:
         """What it received: Z_l -> the convolution's output.
@@ -42,10 +49,12 @@ class GCN(torch.nn.Module):
         Args:
             weight: the layer's weight was not applied before the aggregation.
         """
-        conv = self.convs[layer.index - 1]
+        conv = self._conv(layer)
         return F.linear(z, conv.lin.weight, conv.bias) if weight else z + conv.bias
 
-    def activate(self, layer: LayerSpec, m: Tensor, skip: Tensor | None, ids: Tensor, epoch: int, train: bool) -> Tensor:
+    def activate(
+        self, layer: LayerSpec, m: Tensor, skip: Tensor | None, ids: Tensor, epoch: int, train: bool
+    ) -> Tensor:
         """Convolution's output -> h_l, for every layer but the last.
 
         Args:
@@ -66,7 +75,15 @@ class GCN(torch.nn.Module):
         return dropout(m, ids, seed=self.seed, stream=stream, p=self.spec.dropout)
 
     # ------------------------------------------------------------------ the whole model, in memory
-    def forward(self, x: Tensor, aggregate, ids: Tensor, epoch: int, *, received: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        aggregate: Callable[[Tensor], Tensor],
+        ids: Tensor,
+        epoch: int,
+        *,
+        received: Tensor | None = None,
+    ) -> Tensor:
         """Logits of every node; `self.training` switches dropout.
 
         Args:

@@ -188,7 +188,7 @@ def _spmm_torch(
     if not 0 <= first <= last <= indices.numel() or bool((indptr.diff() < 0).any()):
         raise IndexError(f"spmm: indptr is not a non-decreasing range of {indices.numel()} edges")
     edges = indices[first:last].long()
-    if edges.numel() and not (0 <= int(edges.min()) and int(edges.max()) < x.shape[0]):
+    if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= x.shape[0]):
         raise IndexError(f"spmm: indices reach outside the {x.shape[0]} rows of x")
     if not edges.numel() or not x.shape[1]:  # torch's reduction refuses empty operands
         return out.zero_() if scale is None else torch.mul(out.zero_(), scale[:, None], out=out)

@@ -9,6 +9,7 @@ that makes the exchanged tensor narrower: before it (`transform_first`) or after
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from grinnder_cli.config.schema import RunConfig
 
@@ -85,7 +86,7 @@ def describe(config: RunConfig, num_features: int, num_classes: int) -> ModelSpe
     """The model that `config` names, for a dataset of `num_features` and `num_classes`."""
     widths = [num_features] + [config.hidden] * (config.layers - 1) + [num_classes]
     layers = []
-    for index, (d_in, d_out) in enumerate(zip(widths, widths[1:]), start=1):
+    for index, (d_in, d_out) in enumerate(pairwise(widths), start=1):
         bare = index == config.layers
         layers.append(
             LayerSpec(

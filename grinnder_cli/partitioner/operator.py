@@ -189,7 +189,7 @@ def _write_features(writer: archive.Writer, graph: Graph, part: Partition, check
 
 
 def _loops(graph: Graph) -> np.ndarray:
-    """float64 [N], weight of the one loop each node gets: its last own loop's, else 1 (PyG's add_remaining_self_loops)."""
+    """float64 [N], weight of the one loop each node gets: its last own loop's, else 1 (add_remaining_self_loops)."""
     loops = np.ones(graph.num_nodes)
     if graph.weight is not None:
         dst = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
@@ -257,7 +257,9 @@ def _write_nodes(
             append(file, sizes.layout("nodes", p).pack(arrays))
 
 
-def _blocks(csr, part: Partition, row_of: np.ndarray, loops: np.ndarray) -> Iterator[tuple[int, dict, np.ndarray]]:
+def _blocks(
+    csr: tuple[np.ndarray, np.ndarray, np.ndarray | None], part: Partition, row_of: np.ndarray, loops: np.ndarray
+) -> Iterator[tuple[int, dict, np.ndarray]]:
     """(part, block arrays, owners' local rows of the halo) of each part in order."""
     indptr, indices, weight = csr
     for p in range(part.parts):

@@ -7,7 +7,7 @@ first), each group in ascending original id; everything after this module speaks
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -119,7 +119,7 @@ def partition(
     return Partition(path=path, key=key, symmetric=facts.pop("symmetric"), facts=facts, reused=reused, **arrays)
 
 
-def _edge_blocks(graph: Graph):
+def _edge_blocks(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
     """(src, dst, weight or None) of consecutive stretches of edges, without self loops."""
     for first in range(0, graph.num_edges, EDGE_BLOCK):
         last = min(first + EDGE_BLOCK, graph.num_edges)

@@ -21,8 +21,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from grinnder_cli.errors import DataError, NumericalError, StorageError
+from grinnder_cli.kill import kill_point
 from grinnder_cli.run import durable
-from grinnder_cli.run.kill import kill_point
 from grinnder_cli.run.optimizer_state import flatten, unflatten
 
 WEIGHTS, OPTIMIZER, STATE, MANIFEST = "weights.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json"

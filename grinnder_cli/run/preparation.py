@@ -135,7 +135,9 @@ def prepare_run(config: RunConfig, *, first: int = 0, check: Check = lambda: Non
     )  # fmt: skip
 
 
-def _partition(config: RunConfig, graph: Graph, parts: int, folder: Path, budget: Limit, check: Check):
+def _partition(
+    config: RunConfig, graph: Graph, parts: int, folder: Path, budget: Limit, check: Check
+) -> tuple[Partition, float]:
     """(Partition, seconds spent now)."""
     key = store_key(graph, parts, config.partitioner, config.seed)
     if not archive.exists(store_path(folder, key)) and parts > 1:
@@ -149,8 +151,8 @@ def _partition(config: RunConfig, graph: Graph, parts: int, folder: Path, budget
 def _afford(what: str, needs: int, budget: Limit) -> None:
     if needs > budget.bytes:
         raise DoesNotFit(
-            f"{what} needs {units.format_size(needs)} of host memory, {units.format_size(budget.bytes)} allowed ({budget.source}); "
-            f"set memory.host={needs} once, stores are reused afterwards"
+            f"{what} needs {units.format_size(needs)} of host memory, {units.format_size(budget.bytes)} allowed "
+            f"({budget.source}); set memory.host={needs} once, stores are reused afterwards"
         )
 
 

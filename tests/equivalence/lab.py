@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,6 @@ from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.run import training
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
-from grinnder_cli.run.signals import StopFlag
 
 
 def hard_graph(path: Path, *, nodes: int = 60, edges: int = 400, features: int = 11, classes: int = 5, seed: int = 0,
@@ -78,7 +78,7 @@ class Outcome:
     losses: list[float] = field(default_factory=list)
     gradients: list[dict[str, torch.Tensor]] = field(default_factory=list)
     accuracy: list = field(default_factory=list)
-    measured: Traffic = Traffic()
+    measured: Traffic = field(default_factory=Traffic)
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     prepared: Prepared | None = None
 
@@ -90,7 +90,7 @@ def run(cfg: RunConfig) -> Outcome:
         directory = RunDirectory.create(cfg, "0" * 64)
         prepared = prepare_run(cfg)
         require_fit(prepared)
-        runner, _ = training._runner(cfg, prepared, directory, StopFlag(), stack)
+        runner, _ = training._runner(cfg, prepared, directory, lambda: None, lambda: None, stack)
         runner.optimizer.register_step_pre_hook(
             lambda *_: outcome.gradients.append({n: p.grad.clone() for n, p in runner.model.named_parameters()})
         )
@@ -113,7 +113,7 @@ class PlainGCN(torch.nn.Module):
 
     def __init__(self, widths: list[int], norm: bool, residual: bool) -> None:
         super().__init__()
-        self.convs = torch.nn.ModuleList(GCNConv(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        self.convs = torch.nn.ModuleList(GCNConv(a, b) for a, b in pairwise(widths))
         if norm:
             self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(w) for w in widths[1:-1])
         self.norm, self.residual = norm, residual

@@ -15,8 +15,8 @@ import safetensors.torch
 import torch
 
 from grinnder_cli.errors import ConfigError, DataError, NumericalError, StorageError
+from grinnder_cli.kill import kill_point
 from grinnder_cli.run import checkpoint
-from grinnder_cli.run.kill import kill_point
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = (checkpoint.WEIGHTS, checkpoint.OPTIMIZER, checkpoint.STATE, checkpoint.MANIFEST)

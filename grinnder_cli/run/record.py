@@ -1,0 +1,170 @@
+"""What a run tells: the first screen, one row of metrics.csv per epoch, summary.json at the end."""
+
+import statistics
+from typing import Any
+
+from grinnder_cli.config import sizes as units
+from grinnder_cli.config.schema import RunConfig
+from grinnder_cli.executor.planned import scratch_bytes
+from grinnder_cli.executor.result import EpochResult
+from grinnder_cli.model.kernels import native_status
+from grinnder_cli.plan.simulate import Traffic
+from grinnder_cli.run.directory import RunDirectory
+from grinnder_cli.run.memory import PeakSampler
+from grinnder_cli.run.metrics import EpochMetrics, MetricsFile
+from grinnder_cli.run.preparation import Prepared
+from grinnder_cli.run.progress import Progress
+from grinnder_cli.storage.store import Backend
+
+SCHEMA_VERSION = 1
+GIB = 2**30
+
+
+def epoch_row(result: EpochResult, peak_host_bytes: int) -> EpochMetrics:
+    """The row of metrics.csv for one epoch.
+
+    Args:
+        peak_host_bytes: of this epoch, above the baseline.
+    """
+    accuracy = result.accuracy_pct or (None, None, None)
+    share = [None if value is None else value / 100 for value in accuracy]
+    spent = result.compute_s + result.gather_s + result.read_wait_s + result.write_wait_s + result.python_s
+    return EpochMetrics(
+        epoch=result.epoch + 1,
+        train_loss=result.train_loss,
+        train_acc_pct=accuracy[0],
+        val_acc_pct=accuracy[1],
+        test_acc_pct=accuracy[2],
+        train_metric=share[0],
+        val_metric=share[1],
+        test_metric=share[2],
+        epoch_time_s=result.epoch_time_s,
+        forward_s=result.forward_s,
+        backward_s=result.backward_s,
+        eval_s=result.eval_s,
+        compute_s=result.compute_s,
+        gather_s=result.gather_s,
+        read_wait_s=result.read_wait_s,
+        write_wait_s=result.write_wait_s,
+        copy_s=0.0,
+        python_s=result.python_s,
+        other_s=max(result.epoch_time_s + result.eval_s - spent, 0.0),
+        read_gib=result.measured.read_bytes / GIB,
+        write_gib=result.measured.write_bytes / GIB,
+        predicted_read_gib=result.predicted.read_bytes / GIB,
+        predicted_write_gib=result.predicted.write_bytes / GIB,
+        h2d_gib=0.0,
+        d2h_gib=0.0,
+        cache_hit_pct=result.measured.hit_pct,
+        peak_cuda_gib=0.0,
+        peak_host_gib=peak_host_bytes / GIB,
+    )
+
+
+def summary(
+    prepared: Prepared,
+    run: RunDirectory,
+    metrics: MetricsFile,
+    results: list[EpochResult],
+    backend: Backend | None,
+    memory: PeakSampler,
+    prepare_s: float,
+) -> dict[str, Any]:
+    """What summary.json holds.
+
+    Args:
+        metrics: every epoch of the run, those of earlier processes too.
+        results: this process's epochs.
+        backend: storage, None where the method needs none.
+        prepare_s: seconds from the plan to the first epoch.
+    """
+    rows = metrics.read()
+    scored = [row for row in rows if row.val_acc_pct is not None]
+    best = max(scored, key=lambda row: row.val_acc_pct or 0.0) if scored else None
+    times = [row.epoch_time_s for row in (rows[1:] or rows) if row.epoch_time_s is not None]
+    measured = sum((result.measured for result in results), Traffic())
+    predicted = prepared.plan.total if prepared.plan else Traffic()
+    last = rows[-1]
+    # The last epoch leaves nothing for a next one to find, so the one before it is the typical one.
+    steady = results[-2 if len(results) > 2 else -1].measured if results else Traffic()
+    facts = prepared.partition.facts
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "train_loss": last.train_loss,
+        "val_acc_pct": last.val_acc_pct,
+        "test_acc_pct": last.test_acc_pct,
+        "best_val_acc_pct": best.val_acc_pct if best else None,
+        "test_acc_at_best_val_pct": best.test_acc_pct if best else None,
+        "epochs": last.epoch,
+        "epoch_time_s": statistics.median(times) if times else None,
+        "num_nodes": prepared.graph.num_nodes,
+        "num_edges": prepared.graph.num_edges,
+        "parts": prepared.partition.parts,
+        "alpha": facts["alpha"],
+        "alpha_out": facts["alpha_out"],
+        "method": prepared.method,
+        "cache": prepared.plan.cache if prepared.plan else "none",
+        "cache_reason": prepared.plan.cache_reason if prepared.plan else "everything stays in memory",
+        "exchange": prepared.plan.exchange if prepared.plan else "none",
+        "exchange_reason": prepared.plan.exchange_reason if prepared.plan else "everything stays in memory",
+        "ax": prepared.plan.program.ax if prepared.plan else None,
+        "storage": backend.name if backend else "none",
+        "storage_fallback_reason": backend.note or None if backend else None,
+        "predicted_read_bytes": predicted.read_bytes,
+        "measured_read_bytes": measured.read_bytes,
+        "predicted_write_bytes": predicted.write_bytes,
+        "measured_write_bytes": measured.write_bytes,
+        "read_bytes_per_epoch": steady.read_bytes,
+        "write_bytes_per_epoch": steady.write_bytes,
+        "cache_hit_pct": measured.hit_pct,
+        "peak_host_bytes": memory.peak_above_baseline,
+        "peak_cuda_bytes": 0,
+        "host_budget_bytes": prepared.budget.bytes,
+        "device_budget_bytes": 0,
+        "partition_s": facts["partition_s"],
+        "prepare_s": prepare_s,
+        "dataset_fingerprint": prepared.graph.fingerprint,
+        "run_dir": str(run.path),
+    }
+
+
+def first_screen(
+    config: RunConfig, prepared: Prepared, progress: Progress, backend: Backend | None, baseline: int, run: RunDirectory
+) -> None:
+    """Sizes, decisions with their reasons, bytes per epoch, memory, and where results go.
+
+    Args:
+        baseline: host memory in use after imports, bytes.
+    """
+    graph, part, plan = prepared.graph, prepared.partition, prepared.plan
+    say = progress.say
+    for note in graph.notes:
+        progress.warn(note)
+    native, why = native_status()
+    if not native:
+        progress.warn(why)
+    say(
+        f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges ({graph.raw_edges:,} in the "
+        f"file), {graph.num_features} features, {graph.num_classes} classes, {prepared.train_rows:,} training nodes"
+    )
+    widths = " -> ".join(str(layer.d_in) for layer in prepared.model.layers) + f" -> {graph.num_classes}"
+    say(f"model {prepared.model.name} {widths}, {prepared.model.parameter_count:,} parameters, {config.dtype}")
+    say(
+        f"method {prepared.method}, {part.parts} part(s) ({'reused' if part.reused else 'made'}), "
+        f"alpha {part.facts['alpha']:.3f} in, {part.facts['alpha_out']:.3f} out, edge cut {part.facts['edge_cut']:,}"
+    )
+    if plan and backend:
+        say(f"exchange {plan.exchange}: {plan.exchange_reason}")
+        say(f"cache {plan.cache}: {plan.cache_reason}")
+        say(f"A_hat X {'kept' if plan.program.ax else 'not kept'}: {plan.ax_reason}")
+        steady = plan.steady
+        say(
+            f"storage {backend.name}{f' ({backend.note})' if backend.note else ''}: "
+            f"{units.format_size(steady.read_bytes)} read, {units.format_size(steady.write_bytes)} written per epoch; "
+            f"scratch {units.format_size(scratch_bytes(plan))} in {config.storage.dir}"
+        )
+    say(
+        f"host memory {units.format_size(prepared.budget.bytes)} ({prepared.budget.source}) above a baseline of "
+        f"{units.format_size(baseline)}; least that works {units.format_size(prepared.least_bytes)}"
+    )
+    say(f"results in {run.path}")
