@@ -21,13 +21,13 @@ class Entry:
         nbytes: host memory it occupies.
         dirty: storage does not hold this content.
         next_use: time of the next read, FAR if none is known.
-        pinned: in use by the current visit.
+        pinned: how many visits use it now.
     """
 
     nbytes: int
     dirty: bool
     next_use: int
-    pinned: bool = False
+    pinned: int = 0
 
 
 @dataclass(slots=True)

@@ -54,7 +54,10 @@ class Host:
     resident: dict[Chunk, Buffer] = field(default_factory=dict)
     _cursors: dict[Chunk, InboxCursor] = field(default_factory=dict)
     _edges: dict[Chunk, tuple[int, np.ndarray]] = field(default_factory=dict)
-    _writing: list[tuple[Ticket, Buffer]] = field(default_factory=list)
+    _writing: list[tuple[Chunk, Ticket, Buffer]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.pool.reclaim = self.settle
 
     def nbytes(self, chunk: Chunk) -> int:
         """Payload bytes of a chunk."""
@@ -62,7 +65,9 @@ class Host:
 
     # ------------------------------------------------------------------ reading
     def load(self, chunk: Chunk, view: np.ndarray) -> Ticket:
-        """Begin reading a chunk's blocks into `view`."""
+        """Begin reading a chunk's blocks into `view`; what is still being written to it comes first."""
+        if any(chunk == written for written, _, _ in self._writing):
+            self.settle(chunk)
         return self.store.read_async(chunk.tensor, chunk.part, view)
 
     def wait(self, tickets: list[Ticket]) -> None:
@@ -86,18 +91,25 @@ class Host:
         if cursor:
             self._set_edge(chunk, cursor, 0, buffer.array)
         if end > begin:
-            self._writing.append((self.store.write_async(chunk.tensor, chunk.part, buffer.array[begin:end], begin), buffer))
-            self.settle()  # the room is needed at once
+            self._write(chunk, buffer, buffer.array[begin:end], begin)
         else:
             self.pool.give(buffer)
 
-    def settle(self) -> None:
-        """Finish writes and free their buffers."""
+    def _write(self, chunk: Chunk, buffer: Buffer, view: np.ndarray, begin: int = 0) -> None:
+        """Begin writing `view`, part of `buffer`, which is freed when the write is done."""
+        self._writing.append((chunk, self.store.write_async(chunk.tensor, chunk.part, view, begin), buffer))
+
+    def settle(self, chunk: Chunk | None = None) -> None:
+        """Finish writes (of one chunk, or all) and free their buffers."""
         start = time.perf_counter()
-        for ticket, buffer in self._writing:
-            self.store.wait(ticket)
-            self.pool.give(buffer)
-        self._writing.clear()
+        pending, self._writing = self._writing, []
+        for entry in pending:
+            written, ticket, buffer = entry
+            if chunk is None or written == chunk:
+                self.store.wait(ticket)
+                self.pool.give(buffer)
+            else:
+                self._writing.append(entry)
         self.clock.write_wait += time.perf_counter() - start
 
     # ------------------------------------------------------------------ outputs
@@ -106,8 +118,7 @@ class Host:
         if action.do is Do.KEEP:
             self.resident[action.chunk] = buffer
         elif action.do is Do.STORE:
-            chunk = action.chunk
-            self._writing.append((self.store.write_async(chunk.tensor, chunk.part, buffer.array), buffer))
+            self._write(action.chunk, buffer, buffer.array)
         else:
             self.pool.give(buffer)
 
@@ -135,8 +146,7 @@ class Host:
             begin, end = cursor.writable()
             self._set_edge(chunk, cursor, base, buffer.array)
             if end > begin:
-                view = buffer.array[begin - base : end - base]
-                self._writing.append((self.store.write_async(chunk.tensor, chunk.part, view, begin), buffer))
+                self._write(chunk, buffer, buffer.array[begin - base : end - base], begin)
             else:
                 self.pool.give(buffer)
         self.clock.gather += time.perf_counter() - start

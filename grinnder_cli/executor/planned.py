@@ -6,7 +6,7 @@ optimizer updates the weights.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -19,7 +19,7 @@ from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.layout import offsets, padded
 from grinnder_cli.partitioner.operator import Operator, chunk_file
 from grinnder_cli.plan.planner import Plan
-from grinnder_cli.plan.simulate import StepActions, Traffic
+from grinnder_cli.plan.simulate import EpochActions, Traffic
 from grinnder_cli.plan.steps import Kind, Op
 from grinnder_cli.storage.buffers import BufferPool
 from grinnder_cli.storage.store import Backend, ChunkStore
@@ -64,8 +64,7 @@ class PlannedRunner:
             elif name in plan.written:
                 starts, end = offsets(spec.chunk_bytes)
                 store.add_scratch(name, end, starts)
-        room = plan.need.visit + plan.schedule.capacity
-        self._host = Host(plan.program.tensors, store, BufferPool(room))
+        self._host = Host(plan.program.tensors, store, BufferPool(plan.room))
         self._early: tuple[float, float] | None = None
         """(loss, seconds) of the coming epoch's forward, run as the last epoch's evaluation."""
         self.optimizer.zero_grad(set_to_none=False)
@@ -82,26 +81,29 @@ class PlannedRunner:
         self._host.clock = clock = Clock()
         read, write = self._host.store.read_bytes, self._host.store.write_bytes
 
-        train, split = Tally(), start
-        for at, step in enumerate(actions.steps[: actions.step_at]):
-            if step.step.op is Op.BACKWARD and (at == 0 or actions.steps[at - 1].step.op is not Op.BACKWARD):
+        train, after = Tally(), Tally()
+        ahead = actions.step_at < len(actions.steps) and actions.steps[actions.step_at].step.train
+        split = trained = start
+        visits = self._visits(actions)
+        for at, visit in enumerate(visits):
+            step = visit.step
+            if at == actions.step_at:
+                trained = self._update()
+            if step.op is Op.BACKWARD and (at == 0 or actions.steps[at - 1].step.op is not Op.BACKWARD):
                 split = time.perf_counter()
-            self._visit(step, train, epoch)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
-        trained = time.perf_counter()
-
-        after, rest = Tally(), actions.steps[actions.step_at :]
-        ahead = bool(rest) and rest[0].step.train  # the next epoch's forward serves as this one's evaluation
-        for step in rest:
-            self._visit(step, after, epoch + 1 if ahead else epoch)
+            # With one forward for both, what follows the update is the next epoch's training forward.
+            late = at >= actions.step_at
+            visit.run(self._stages, after if late else train, epoch + 1 if late and ahead else epoch)
+        if actions.step_at == len(actions.steps):
+            trained = self._update()
+        self._host.settle()
         end = time.perf_counter()
 
         early, self._early = self._early, None
         loss, forward = early or (train.loss / self._stages.train_rows, split - start)
         if ahead:
             self._early = after.loss / self._stages.train_rows, end - trained
-        evaluated = any(step.step.evaluate for step in rest)
+        evaluated = any(step.step.evaluate for step in actions.steps[actions.step_at :])
         spent = clock.compute + clock.gather + clock.read_wait + clock.write_wait
         return EpochResult(
             epoch=epoch,
@@ -125,14 +127,24 @@ class PlannedRunner:
             predicted=actions.traffic,
         )
 
-    def _visit(self, actions: StepActions, tally: Tally, epoch: int) -> None:
-        self._check()
-        visit = Visit(self._host, self._sizes, self._dtypes, actions)
-        visit.bring()
-        start = time.perf_counter()
-        outputs = visit.compute(self._stages, tally, epoch)
-        self._host.clock.compute += time.perf_counter() - start
-        visit.hand_on(outputs)
+    def _visits(self, actions: EpochActions) -> Iterator[Visit]:
+        """Visits in order, each with its reads begun and, once it has been run, those of the next under way too."""
+        visits = [Visit(self._host, self._sizes, self._dtypes, step) for step in actions.steps]
+        for visit, following in zip(visits, [*visits[1:], None], strict=True):
+            self._check()
+            if visit is visits[0]:
+                visit.bring(visit.actions.late)
+            if following:
+                following.bring(following.actions.early)
+            yield visit
+            if following:
+                following.bring(following.actions.late)
+
+    def _update(self) -> float:
+        """One optimizer step; returns when it was done."""
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=False)
+        return time.perf_counter()
 
     def close(self) -> None:
         """Release files and memory."""

@@ -39,26 +39,26 @@ class Visit:
         self._lent: list[Buffer] = []
         self._reads: list[Ticket] = []
         self._assembled: Buffer | None = None
+        self._cached_own: np.ndarray | None = None
+        self._modes = {access.chunk: access.mode for access in self.step.reads}
         self._name = f"{'dz' if self.step.op is Op.BACKWARD else 'y'}{self.step.layer}"
 
     # ------------------------------------------------------------------ reads
-    def bring(self) -> None:
-        """Carry out the actions before the computation."""
-        modes = {access.chunk: access.mode for access in self.step.reads}
-        for action in self.actions.before:
+    def bring(self, actions: tuple[Action, ...]) -> None:
+        """Begin reading: carry out actions before the computation."""
+        for action in actions:
             if action.do is Do.EVICT:
                 self.host.evict(action.chunk)
             elif action.do is Do.DISCARD:
                 self.host.discard(action.chunk)
-            elif modes[action.chunk] is Mode.READ:
+            elif self._modes[action.chunk] is Mode.READ:
                 self._inputs[action.chunk.tensor] = self._whole(action)
-            elif modes[action.chunk] is Mode.RECEIVE:
-                self._receive(action)
-            elif action.chunk.part == self.part:
+            elif self._modes[action.chunk] is Mode.OWN:
                 self._own(action)
+            elif self._modes[action.chunk] is Mode.RECEIVE:
+                self._receive(action)
             else:
                 self._source(action)
-        self.host.wait(self._reads)
 
     def _whole(self, action: Action) -> Buffer:
         """The chunk in a buffer: the cache's, or one lent to this visit."""
@@ -85,14 +85,11 @@ class Visit:
         return self.host.tensors[self._name].width * np.dtype(self._dtype).itemsize
 
     def _own(self, action: Action) -> None:
-        blocks = self._assembly()[: padded(action.nbytes)]
+        """Own rows: from storage straight into place, from the cache by a copy when the computation begins."""
         if action.do is Do.LOAD:
-            self._reads.append(self.host.load(action.chunk, blocks))
-            return
-        buffer = self._admitted(action)
-        start = time.perf_counter()
-        blocks[-action.nbytes :] = payload(buffer, action.nbytes)
-        self.host.clock.gather += time.perf_counter() - start
+            self._reads.append(self.host.load(action.chunk, self._assembly()[: padded(action.nbytes)]))
+        else:
+            self._cached_own = payload(self._whole(action), action.nbytes)
 
     def _receive(self, action: Action) -> None:
         begin = padded(self.rows * self._row_bytes())
@@ -114,23 +111,24 @@ class Visit:
         return self.host.resident[action.chunk]
 
     def _source(self, action: Action) -> None:
-        """Copy the rows wanted of another part's whole chunk."""
+        """Copy the rows wanted of a whole chunk: all of the own one, of another part's those in the halo."""
         owner, row = action.chunk.part, self._row_bytes()
         counts = self.sizes.halo(self._name)[self.part]
-        first, count = int(counts[:owner].sum()), int(counts[owner])
-        side = self.sizes.side(self._name)
         self.host.wait(self._reads)  # the list of rows may still be on its way
-        rows = self._field(f"recv_{side}", "rows")[first : first + count]
         lent = None
         if action.do is Do.LOAD:
             lent = self.host.pool.take(padded(action.nbytes))
             self.host.wait([self.host.load(action.chunk, lent.array)])
         buffer = lent or self._admitted(action)
         start = time.perf_counter()
-        begin = padded(self.rows * row) + first * row
-        source = self._matrix(payload(buffer, action.nbytes), self._dtype, row)
-        target = self._matrix(self._assembly()[begin : begin + count * row], self._dtype, row)
-        gather_rows(source, rows, out=target)
+        if owner == self.part:
+            self._assembly()[padded(action.nbytes) - action.nbytes : padded(action.nbytes)] = payload(buffer, action.nbytes)
+        else:
+            first, count = int(counts[:owner].sum()), int(counts[owner])
+            rows = self._field(f"recv_{self.sizes.side(self._name)}", "rows")[first : first + count]
+            begin = padded(self.rows * row) + first * row
+            source = self._matrix(payload(buffer, action.nbytes), self._dtype, row)
+            gather_rows(source, rows, out=self._matrix(self._assembly()[begin : begin + count * row], self._dtype, row))
         self.host.clock.gather += time.perf_counter() - start
         if lent:
             self.host.pool.give(lent)
@@ -157,6 +155,14 @@ class Visit:
         return Nodes(*(self._field("nodes", name) for name in ("id", "scale", "y", "role")))
 
     # ------------------------------------------------------------------ computing
+    def run(self, stages: Stages, tally: Tally, epoch: int) -> None:
+        """Wait for the reads, compute, hand on."""
+        self.host.wait(self._reads)
+        start = time.perf_counter()
+        outputs = self.compute(stages, tally, epoch)
+        self.host.clock.compute += time.perf_counter() - start
+        self.hand_on(outputs)
+
     def compute(self, stages: Stages, tally: Tally, epoch: int) -> dict[str, Buffer]:
         """The step's own computation; returns its outputs by tensor name."""
         step, layer, nodes = self.step, self.step.layer, self._nodes()
@@ -219,6 +225,8 @@ class Visit:
         row = self._row_bytes()
         halo = int(self.sizes.halo(self._name)[self.part].sum())
         begin = padded(self.rows * row) - self.rows * row
+        if self._cached_own is not None:
+            self._assembly()[begin : padded(self.rows * row)] = self._cached_own
         x = self._matrix(self._assembly()[begin : begin + (self.rows + halo) * row], self._dtype, row)
         if out is None:
             buffer = self.host.pool.take(padded(self.rows * row))
@@ -243,7 +251,6 @@ class Visit:
                 self._send(action, outputs)
             else:
                 self.host.output(action, outputs.pop(chunk.tensor))
-        self.host.settle()
         for buffer in self._lent:
             self.host.pool.give(buffer)
 

@@ -36,12 +36,14 @@ class Need:
     """Bytes of host memory.
 
     Attributes:
-        fixed, visit: see the module's text.
+        fixed, visit: see the module's text; one visit at a time.
+        overlapped: `visit` when the next visit's reads are on their way meanwhile.
         chunks: all chunks of all tensors; a cache of this size holds everything.
     """
 
     fixed: int
     visit: int
+    overlapped: int
     chunks: int
 
     @property
@@ -54,47 +56,48 @@ def need(program: PullProgram) -> Need:
     """What the program needs."""
     phases = {program.unit(e).phase: program.unit(e).steps for e in range(program.first, program.first + 2)}
     phases[None] = program.unit(program.last).steps
-    visit = max(_visit(program, step) for steps in phases.values() for step in steps)
+    visit = overlapped = 0
+    for steps in phases.values():
+        reads = [_reads(program, step) for step in steps]
+        wholes = [read + _rest(program, step) for read, step in zip(reads, steps, strict=True)]
+        visit = max(visit, *wholes)
+        overlapped = max(overlapped, *map(sum, zip(wholes, [*reads[1:], 0], strict=True)))
     weights = WEIGHT_COPIES * program.model.parameter_count * program.itemsize
     tables = 4 * program.sizes.halo_in.nbytes
     edges = 2 * program.sizes.parts * BLOCK
     return Need(
         fixed=weights + tables + edges + SLACK_BYTES,
         visit=visit,
+        overlapped=overlapped,
         chunks=sum(t.total_bytes for t in program.tensors.values()),
     )
 
 
-def _visit(program: PullProgram, step: Step) -> int:
-    """Bytes one visit holds beside the cache."""
+def _reads(program: PullProgram, step: Step) -> int:
+    """Bytes of what a visit reads, beside the cache."""
+    total = sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
+    if any(a.mode in (Mode.OWN, Mode.GATHER) for a in step.reads):
+        name = _exchanged_name(step)
+        row = program.tensors[name].width * program.itemsize
+        halo = int(program.sizes.halo(name)[step.part].sum())
+        total += padded(int(program.sizes.rows[step.part]) * row) + padded(halo * row)
+    # Whole chunks of other parts come one at a time; an own chunk that enters the cache lands there.
+    return total + max((padded(a.nbytes) for a in step.reads if a.mode is Mode.GATHER), default=0)
+
+
+def _rest(program: PullProgram, step: Step) -> int:
+    """Bytes a visit computes with and hands on."""
     model, rows = program.model, int(program.sizes.rows[step.part])
-    total = 0
-    sources = [a.nbytes for a in step.reads if a.mode is Mode.GATHER]
-    if sources:
-        total += padded(_assembled(program, step)) + 2 * BLOCK
-        if len(sources) > 1:  # whole chunks of other parts, one at a time
-            total += max(padded(n) for n in sources)
-        total += rows * _received_width(program, step) * program.itemsize
-    total += sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
-    total += sum(padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
+    total = sum(padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
     total += sum(a.nbytes + 2 * BLOCK for a in step.writes if a.mode is Mode.SEND)
+    if any(a.mode in (Mode.OWN, Mode.GATHER) for a in step.reads):
+        total += padded(rows * program.tensors[_exchanged_name(step)].width * program.itemsize)
     stretch = min(rows, local_rows(model, program.itemsize))
     return total + LOCAL_TEMPORARIES * stretch * model.widest * program.itemsize
 
 
 def _exchanged_name(step: Step) -> str:
     return f"{'dz' if step.op is Op.BACKWARD else 'y'}{step.layer}"
-
-
-def _received_width(program: PullProgram, step: Step) -> int:
-    return program.tensors[_exchanged_name(step)].width
-
-
-def _assembled(program: PullProgram, step: Step) -> int:
-    """Bytes of [own | halo]."""
-    name = _exchanged_name(step)
-    rows = int(program.sizes.rows[step.part] + program.sizes.halo(name)[step.part].sum())
-    return rows * program.tensors[name].width * program.itemsize
 
 
 def inmemory_bytes(model: ModelSpec, nodes: int, edges: int, itemsize: int, *, symmetric: bool, weighted: bool) -> int:

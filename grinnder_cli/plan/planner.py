@@ -51,6 +51,11 @@ class Plan:
         return self.capacity >= 0
 
     @property
+    def room(self) -> int:
+        """Host memory of all buffers, bytes: resident chunks and the visits under way."""
+        return self.schedule.capacity + (self.need.overlapped if self.schedule.lookahead else self.need.visit)
+
+    @property
     def exchange(self) -> str:
         """gather, pack, mixed or none."""
         names = set(self.program.exchanged)
@@ -102,10 +107,11 @@ def make_plan(
 
     def build(candidate: PullProgram, cache: str) -> tuple[Schedule, Need, int]:
         wants = need(candidate)
-        capacity = budget - wants.least
+        lookahead = budget >= wants.fixed + wants.overlapped
+        capacity = budget - wants.fixed - (wants.overlapped if lookahead else wants.visit)
         tensor_bytes = {name: spec.total_bytes for name, spec in candidate.tensors.items()}
         room = 0 if cache == "none" else min(max(capacity, 0), wants.chunks)
-        return Schedule(candidate, POLICIES[cache](tensor_bytes), room), wants, capacity
+        return Schedule(candidate, POLICIES[cache](tensor_bytes), room, lookahead=lookahead), wants, capacity
 
     def steady(candidate: PullProgram, cache: str) -> tuple[tuple[bool, int], frozenset[str]]:
         """Order of preference (fits first, then bytes of a steady epoch), and the tensors such an epoch reads."""

@@ -1,7 +1,8 @@
 """Simulate a cache policy over the steps of a run: what is loaded, kept, evicted, written, and when.
 
-The result drives the executor, so predicted and measured bytes agree by construction. An
-epoch that starts from a cache state seen before (same phase, same contents, same relative
+The result drives the executor, so predicted and measured bytes agree by construction. With
+lookahead, a step's reads begin before the step ahead of it has handed on its outputs, so that
+transfers overlap computation; what that step writes is read after it. An epoch that starts from a cache state seen before (same phase, same contents, same relative
 next uses) is not simulated again: its actions are replayed.
 """
 
@@ -57,10 +58,17 @@ class Action(NamedTuple):
 
 
 class StepActions(NamedTuple):
-    """A step and what surrounds its computation."""
+    """A step and what surrounds its computation.
+
+    Attributes:
+        early: reads begun before the previous step has handed on its outputs.
+        late: reads begun after it.
+        after: what happens to the outputs.
+    """
 
     step: Step
-    before: tuple[Action, ...]
+    early: tuple[Action, ...]
+    late: tuple[Action, ...]
     after: tuple[Action, ...]
 
 
@@ -134,6 +142,15 @@ def next_uses(steps: tuple[Step, ...], following: tuple[Step, ...]) -> list[int 
     return uses
 
 
+class _Visit:
+    """A step on its way: its accesses with next uses, and the resident chunks it holds."""
+
+    def __init__(self, step: Step, reads: list, writes: list) -> None:
+        self.step, self.reads, self.writes = step, reads, writes
+        self.held: list[Chunk] = []
+        self.dead: list[Chunk] = []
+
+
 class _Epoch:
     """The simulation of one epoch; mutates the cache state it is given."""
 
@@ -141,29 +158,47 @@ class _Epoch:
         self.tensors, self.policy, self.state = program.tensors, policy, state
         self.cursors: dict[Chunk, InboxCursor] = {}
         self.actions: list[Action] = []
-        self.held: list[Chunk] = []
-        self.dead: list[Chunk] = []
         self.read = self.write = self.hit = self.asked = 0
         self.written: set[str] = set()
         self.loaded: set[str] = set()
 
-    def run(self, steps: tuple[Step, ...], uses: list[int | None]) -> list[StepActions]:
-        """Actions of every step."""
-        done, at = [], iter(uses)
-        for step in steps:
-            self.actions = []
-            for access in step.reads:
-                self._read(access, next(at))
-            before, self.actions = self.actions, []
-            for chunk in self.dead:  # the computation is over, so outputs may take their room
-                self._discard(chunk)
-            for access in step.writes:
-                self._write(access, next(at))
-            for chunk in self.held:  # lists of rows to send were in use until here
-                self.state.entries[chunk].pinned = False
-            self.held, self.dead = [], []
-            done.append(StepActions(step, tuple(before), tuple(self.actions)))
+    def run(self, steps: tuple[Step, ...], uses: list[int | None], lookahead: bool) -> list[StepActions]:
+        """Actions of every step, in the order in which the executor takes them."""
+        at = iter(uses)
+        visits = [_Visit(s, [(a, next(at)) for a in s.reads], [(a, next(at)) for a in s.writes]) for s in steps]
+        done: list[StepActions] = []
+        early: tuple[Action, ...] = ()
+        late: tuple[Action, ...] = ()
+        for visit, following in zip(visits, [*visits[1:], None], strict=True):
+            if visit is visits[0]:
+                late = self._reads(visit, visit.reads)
+            written = frozenset(access.chunk for access, _ in visit.writes)
+            ahead, behind = (), ()
+            if following and lookahead:
+                ahead = self._reads(following, [read for read in following.reads if read[0].chunk not in written])
+            after = self._finish(visit)
+            if following:
+                rest = [read for read in following.reads if not lookahead or read[0].chunk in written]
+                behind = self._reads(following, rest)
+            done.append(StepActions(visit.step, early, late, after))
+            early, late = ahead, behind
         return done
+
+    def _reads(self, visit: _Visit, reads: list) -> tuple[Action, ...]:
+        self.actions = []
+        for access, use in reads:
+            self._read(visit, access, use)
+        return tuple(self.actions)
+
+    def _finish(self, visit: _Visit) -> tuple[Action, ...]:
+        self.actions = []
+        for chunk in visit.dead:  # the computation is over, so outputs may take their room
+            self._discard(chunk)
+        for access, use in visit.writes:
+            self._write(access, use)
+        for chunk in visit.held:  # lists of rows to send were in use until here
+            self.state.entries[chunk].pinned -= 1
+        return tuple(self.actions)
 
     def _do(self, do: Do, access: Access) -> None:
         self.actions.append(Action(do, access.chunk, access.nbytes, access.offset))
@@ -196,7 +231,7 @@ class _Epoch:
         self.read += padded(nbytes)
         self.loaded.add(chunk.tensor)
 
-    def _read(self, access: Access, use: int | None) -> None:
+    def _read(self, visit: _Visit, access: Access, use: int | None) -> None:
         mode, chunk, nbytes, _ = access
         constant = self.tensors[chunk.tensor].kind is Kind.CONSTANT
         next_use = FAR if use is None else use
@@ -217,16 +252,16 @@ class _Epoch:
             self._do(Do.HIT, access)
         else:
             self._count_read(chunk, nbytes)
-            wanted = (self.policy.everything or mode is Mode.GATHER) and (constant or use is not None)
+            wanted = (self.policy.everything or mode in (Mode.OWN, Mode.GATHER)) and (constant or use is not None)
             if not (wanted and self._room(chunk, nbytes, next_use)):
                 self._do(Do.LOAD, access)
                 return
             self.state.add(chunk, Entry(padded(nbytes), dirty=False, next_use=next_use))
             self._do(Do.ADMIT, access)
         over = use is None and not constant
-        if mode is Mode.READ:
-            self.state.entries[chunk].pinned = True
-            (self.dead if over else self.held).append(chunk)
+        if mode is not Mode.GATHER:
+            self.state.entries[chunk].pinned += 1
+            (visit.dead if over else visit.held).append(chunk)
         elif over:
             self._discard(chunk)
 
@@ -275,17 +310,18 @@ class Schedule:
         program: the steps.
         policy: what stays.
         capacity: bytes of host memory for resident chunks.
+        lookahead: a step's reads overlap the step before it.
     """
 
-    def __init__(self, program: PullProgram, policy: Policy, capacity: int) -> None:
-        self.program, self.policy, self.capacity = program, policy, capacity
+    def __init__(self, program: PullProgram, policy: Policy, capacity: int, *, lookahead: bool) -> None:
+        self.program, self.policy, self.capacity, self.lookahead = program, policy, capacity, lookahead
         self._state = CacheState(capacity)
         self._epoch = program.first
         self._memo: dict = {}
 
     def fresh(self) -> "Schedule":
         """The same schedule from its first epoch; what was simulated before is remembered."""
-        copy = Schedule(self.program, self.policy, self.capacity)
+        copy = Schedule(self.program, self.policy, self.capacity, lookahead=self.lookahead)
         copy._memo = self._memo
         return copy
 
@@ -305,7 +341,7 @@ class Schedule:
     def _simulate(self, steps, step_at: int, following) -> tuple[EpochActions, list]:
         uses = next_uses(steps, following)
         epoch = _Epoch(self.program, self.policy, self._state)
-        done = epoch.run(steps, uses)
+        done = epoch.run(steps, uses, self.lookahead)
         for entry in self._state.entries.values():
             entry.next_use = FAR if entry.next_use >= FAR else entry.next_use - len(uses)
         traffic = Traffic(epoch.read, epoch.write, epoch.hit, epoch.asked)

@@ -60,6 +60,8 @@ class Mode(Enum):
 
     READ = "read"
     """Whole, own rows, in use until the step ends."""
+    OWN = "own"
+    """Own rows of an exchanged tensor, whole, in use until the step ends."""
     GATHER = "gather"
     """As a source of rows: copied from and let go at once."""
     RECEIVE = "receive"

@@ -5,6 +5,7 @@ nothing; when the budget would be exceeded, idle buffers of other classes are gi
 """
 
 import mmap
+from collections.abc import Callable
 
 import numpy as np
 
@@ -42,10 +43,14 @@ class BufferPool:
 
     Args:
         budget: most bytes that may be handed out and idle together.
+
+    Attributes:
+        reclaim: called when the budget would be exceeded; may give buffers back (writes on their way).
     """
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
+        self.reclaim: Callable[[], None] = lambda: None
         self.held = 0
         self.idle = 0
         self.peak = 0
@@ -58,6 +63,8 @@ class BufferPool:
             DoesNotFit: the budget is exhausted, which a plan that fits never causes.
         """
         capacity = size_class(nbytes)
+        if not self._free.get(capacity) and self.held + capacity > self.budget:
+            self.reclaim()
         free = self._free.get(capacity)
         if free:
             buffer = free.pop()

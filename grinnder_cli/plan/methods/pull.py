@@ -145,7 +145,7 @@ class PullProgram:
         topo = self._read(part, f"topo_{side}")
         if name not in self.gathered:
             inbox = (self._touch(Mode.RECEIVE, f"{name}.in", part),) if halo.any() else ()
-            return (*topo, self._touch(Mode.GATHER, name, part), *inbox)
+            return (*topo, self._touch(Mode.OWN, name, part), *inbox)
         sources = [q for q in range(self.sizes.parts) if halo[q] or q == part]
         return (*topo, *self._read(part, f"recv_{side}"), *(self._touch(Mode.GATHER, name, q) for q in sources))
 
