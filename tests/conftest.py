@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from grinnder_cli.run import numerics
+
+os.environ.update(numerics.environment(os.environ))  # before anything imports torch: as a worker has it
+
 NATIVE = Path(__file__).parents[1] / "native"
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from grinnder_cli.run import status
+from grinnder_cli.run import numerics, status
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.signals import STOP_SIGNALS
 from grinnder_cli.run.worker import PARENT_VARIABLE
@@ -28,7 +28,7 @@ def run_worker(run: RunDirectory, *, resume: bool = False, cwd: str | None = Non
         cwd: working directory that relative paths of the configuration refer to; None: ours.
     """
     command = [sys.executable, "-m", "grinnder_cli.run.worker", str(run.path.absolute())]
-    environment = os.environ | {PARENT_VARIABLE: str(os.getpid())}
+    environment = os.environ | numerics.environment(os.environ) | {PARENT_VARIABLE: str(os.getpid())}
     # A checkout that is not installed must be found also from another working directory.
     environment["PYTHONPATH"] = os.pathsep.join([_PACKAGE_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
     with _Relay() as relay:

@@ -23,6 +23,7 @@ from grinnder_cli.model.gcn import GCN, build
 from grinnder_cli.partitioner.operator import operator
 from grinnder_cli.run import atomic, checkpoint, record
 from grinnder_cli.run.directory import RunDirectory
+from grinnder_cli.run.leftovers import remove_scratch
 from grinnder_cli.run.memory import PeakSampler
 from grinnder_cli.run.metrics import MetricsFile
 from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
@@ -182,6 +183,7 @@ def _runner(
         stack: closes what the runner needs.
     """
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_num_threads(torch.get_num_threads())  # said aloud, it also keeps MKL from choosing fewer
     model = build(prepared.model, config.seed, DTYPES[config.dtype])
     optimizer = _optimizer(config, model)
     optimizer.register_step_pre_hook(lambda *_: kill_point("before_step"))
@@ -203,6 +205,7 @@ def _runner(
     ax_archive = None
     if plan.program.ax:
         ax_archive, _ = prepare_ax(blocks, x_dtype, prepared.data_dir, check=preparing)
+    remove_scratch(Path(config.storage.dir), run.path.name)
     scratch = stack.enter_context(Scratch(Path(config.storage.dir), run.path.name))
     if config.storage.quota is not None:
         quota, needs = units.parse_size(config.storage.quota, "storage.quota"), scratch_bytes(plan)
