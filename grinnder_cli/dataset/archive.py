@@ -85,7 +85,7 @@ def _remove_orphans(final: Path) -> None:
         try:
             lock = os.open(orphan / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
         except OSError:
-            continue  # being made or being renamed
+            continue  # being made
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(orphan, ignore_errors=True)
@@ -151,7 +151,6 @@ def create(final: Path, write: Callable[[Writer], None]) -> None:
         manifest["crc32c"] = _manifest_crc(manifest)
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
         _fsync(temporary / MANIFEST)
-        os.unlink(temporary / _LOCK)
         _fsync(temporary)
         kill_point(f"{final.parent.name}_before_rename")
         try:
@@ -159,6 +158,8 @@ def create(final: Path, write: Callable[[Writer], None]) -> None:
         except OSError:
             if not exists(final):  # ENOTEMPTY means another process was first; anything else is real
                 raise
+        else:  # only now: without its lock file a directory of a killed builder would stay for ever
+            (final / _LOCK).unlink()
         _fsync(final.parent)
 
 

@@ -1,0 +1,87 @@
+"""Runs that are killed and resumed, and what must be equal afterwards.
+
+Most runs here are workers forked from a server that has torch loaded already: the same
+`worker.main` on the same run directory as `python -m grinnder_cli.run.worker`, without the
+seconds of import.
+"""
+
+import csv
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+
+from grinnder_cli.config.schema import RunConfig
+from grinnder_cli.run import status
+from grinnder_cli.run.directory import RunDirectory
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["grinnder_cli.run.training"])
+KILLED = -signal.SIGKILL
+COMPARED = ("epoch", "train_loss", "train_acc_pct", "val_acc_pct", "test_acc_pct")
+
+
+def work(run: RunDirectory, *, resume: bool = False, at: str = "", data: Path | None = None) -> int:
+    """Exit code of a worker on `run`; -n when signal n killed it.
+
+    Args:
+        at: a kill point, as in GRINNDER_KILL_AT.
+        data: the directory of stores, GRINNDER_DATA.
+    """
+    log = run.path / "stderr.txt"
+    data_dir = str(data or os.environ["GRINNDER_DATA"])
+    process = FORKS.Process(target=_worker, args=(str(run.path), resume, at, data_dir, str(log)))
+    process.start()
+    process.join(60)
+    assert process.exitcode is not None, "the worker hangs"
+    return process.exitcode
+
+
+def _worker(path: str, resume: bool, at: str, data_dir: str, log: str) -> None:
+    import torch
+
+    from grinnder_cli.run import worker
+
+    torch.set_num_threads(1)  # a small graph on a busy machine: threads would only wait for each other
+    os.environ["GRINNDER_DATA"] = data_dir
+    if at:
+        os.environ["GRINNDER_KILL_AT"] = at
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    sys.exit(worker.main([path, *(["--resume"] if resume else [])]))
+
+
+def said(run: RunDirectory) -> str:
+    """What the workers of a run wrote to stderr."""
+    return (run.path / "stderr.txt").read_text()
+
+
+def new_run(config: RunConfig) -> RunDirectory:
+    """A run that has not started."""
+    return RunDirectory.create(config, "0" * 64)
+
+
+def weights(run: Path, epochs: int) -> bytes:
+    """The final weights' file."""
+    return (run / "checkpoints" / f"epoch-{epochs:06d}" / "weights.safetensors").read_bytes()
+
+
+def curve(run: Path) -> list[tuple[str, ...]]:
+    """The columns of metrics.csv that do not tell time or place, as text: every digit counts."""
+    with open(run / "metrics.csv", newline="") as file:
+        return [tuple(row[name] for name in COMPARED) for row in csv.DictReader(file)]
+
+
+def newest_epoch(run: Path) -> int:
+    """Epochs in the newest finished checkpoint, 0 without one."""
+    return max((int(path.parent.name.removeprefix("epoch-")) for path in run.glob("checkpoints/epoch-*/MANIFEST.json")),
+               default=0)  # fmt: skip
+
+
+def check_same(run: Path, unbroken: Path, epochs: int = 6) -> None:
+    """`run` is complete and equal to `unbroken` in all that must be equal."""
+    assert weights(run, epochs) == weights(unbroken, epochs)
+    assert curve(run) == curve(unbroken)
+    assert len(curve(run)) == epochs
+    ended = status.read(run / "status.json")
+    assert (ended.state, ended.exit_code, ended.epoch) == ("complete", 0, epochs)
