@@ -46,11 +46,17 @@ int64_t grinnder_io_wait(grinnder_io_queue *queue, uint64_t tag, int64_t timeout
 
 int grinnder_io_count(grinnder_io_queue *queue, grinnder_io_counters *counters);
 
+/* Hand at most `bytes_per_s` to the kernel, reads and writes together; 0: no limit. Requests that must wait keep no
+ * caller waiting: submit returns at once all the same. */
+int grinnder_io_limit(grinnder_io_queue *queue, uint64_t bytes_per_s);
+
 /* Tests: change what happens to transfers number nth .. nth + count - 1 (from 1; count 0: all from nth on) of an op,
  * counted since the queue was opened. Effects (at most 16 per queue, else -ENOSPC):
  *   0  fail with errno `value`, nothing is transferred
  *   1  end early after `value` bytes; 0: half of them; -k: all but k
- *   2  complete `value` milliseconds late */
+ *   2  complete `value` milliseconds late
+ *   3  writes: report success, write nothing (a lost write)
+ *   4  reads: flip the lowest bit of the first byte that arrives */
 int grinnder_io_inject(grinnder_io_queue *queue, int op, uint64_t nth, uint64_t count, int effect, int64_t value);
 
 /* Tests: hold completions back and process them in shuffled order; seed 0: stop doing so. */

@@ -14,7 +14,7 @@ grinnder::Queue *own(grinnder_io_queue *queue) { return reinterpret_cast<grinnde
 
 }  // namespace
 
-GRINNDER_EXPORT int grinnder_io_version(void) { return 1; }
+GRINNDER_EXPORT int grinnder_io_version(void) { return 2; }
 
 GRINNDER_EXPORT int grinnder_io_probe(void) {
     io_uring ring;
@@ -79,6 +79,12 @@ GRINNDER_EXPORT int64_t grinnder_io_wait(grinnder_io_queue *queue, uint64_t tag,
 GRINNDER_EXPORT int grinnder_io_count(grinnder_io_queue *queue, grinnder_io_counters *counters) {
     if (!queue || !counters) return -EINVAL;
     *counters = own(queue)->count();
+    return 0;
+}
+
+GRINNDER_EXPORT int grinnder_io_limit(grinnder_io_queue *queue, uint64_t bytes_per_s) {
+    if (!queue) return -EINVAL;
+    own(queue)->limit(bytes_per_s);
     return 0;
 }
 

@@ -97,6 +97,11 @@ void Queue::shuffle(uint64_t seed) {
     shuffle_ = seed;
 }
 
+void Queue::limit(uint64_t bytes_per_s) {
+    std::lock_guard lock(mutex_);
+    limit_ = bytes_per_s;
+}
+
 void Queue::wake() const {
     const uint64_t one = 1;
     while (::write(wake_fd_, &one, sizeof one) < 0 && errno == EINTR) {
@@ -125,7 +130,7 @@ void Queue::run(uint32_t depth) {
         if (code < 0) return;
     }
     while (take_new()) {
-        while (!pending_.empty() && in_kernel_.size() < depth_) {
+        while (may_issue() && !(pace_.limited() && Clock::now() < pace_.due())) {
             Request &next = *pending_.front();
             pending_.pop_front();
             issue(next);
@@ -149,6 +154,7 @@ bool Queue::take_new() {
         fresh_.clear();
         stopping = stopping_;
         cancelling = cancelling_;
+        pace_.limit(limit_);
     }
     if (broken_) fail_all(broken_);
     if (!stopping) return true;
@@ -159,6 +165,8 @@ bool Queue::take_new() {
     if (cancelling && !cancelled_) cancel_in_kernel();
     return !(in_kernel_.empty() && held_.empty());
 }
+
+bool Queue::may_issue() const { return !pending_.empty() && in_kernel_.size() < depth_; }
 
 io_uring_sqe *Queue::sqe() {
     io_uring_sqe *entry = io_uring_get_sqe(&ring_);
@@ -177,6 +185,8 @@ void Queue::issue(Request &r) {
         ++counters_.transfers;
     }
     in_kernel_.push_back(&r);
+    if (pace_.limited()) pace_.spend(r.piece, Clock::now());
+    if (r.lost) return arrived(r, static_cast<int64_t>(r.piece));
     if (r.fail) return arrived(r, -r.fail);
     if (r.piece == 0) return arrived(r, 0);  // an empty request
     io_uring_sqe *entry = sqe();
@@ -187,7 +197,7 @@ void Queue::issue(Request &r) {
     io_uring_sqe_set_data(entry, &r);
 }
 
-// Something to wake up for: a new request, or the next held result.
+// Something to wake up for: a new request, the next held result, or the moment the pace allows the next transfer.
 void Queue::arm() {
     if (!wake_armed_) {
         if (io_uring_sqe *entry = sqe()) {
@@ -196,8 +206,9 @@ void Queue::arm() {
             wake_armed_ = true;
         }
     }
-    if (!held_.empty() && !timer_armed_) {
-        auto due = held_.front().due;
+    const bool paced = pace_.limited() && may_issue();
+    if ((paced || !held_.empty()) && !timer_armed_) {
+        auto due = paced ? pace_.due() : held_.front().due;
         for (const Held &h : held_) due = std::min(due, h.due);
         const auto us = std::chrono::duration_cast<std::chrono::microseconds>(due - Clock::now()).count();
         timer_ = {0, std::clamp<long long>(us, 20, 5000) * 1000};

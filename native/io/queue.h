@@ -29,6 +29,7 @@ public:
     grinnder_io_counters count();
     int inject(int op, uint64_t nth, uint64_t count, int effect, int64_t value);
     void shuffle(uint64_t seed);
+    void limit(uint64_t bytes_per_s);
 
 private:
     struct Held {  // a result that is processed later, or a request that is repeated later
@@ -41,6 +42,7 @@ private:
     void run(uint32_t depth);
     int set_up(uint32_t depth);
     bool take_new();  // false: time to end
+    bool may_issue() const;  // the kernel has room, and there is something for it
     void issue(Request &r);
     void arm();
     void submit_and_wait();
@@ -66,7 +68,7 @@ private:
     std::vector<Request *> fresh_;
     Faults faults_;
     grinnder_io_counters counters_{};
-    uint64_t shuffle_ = 0;
+    uint64_t shuffle_ = 0, limit_ = 0;
     bool stopping_ = false, cancelling_ = false, started_ = false, ended_ = false;
     int set_up_error_ = 0;
 
@@ -75,6 +77,7 @@ private:
     std::deque<Request *> pending_;
     std::vector<Request *> in_kernel_;
     std::vector<Held> held_;
+    Pace pace_;
     __kernel_timespec timer_{};
     bool wake_armed_ = false, timer_armed_ = false, cancelled_ = false;
     int broken_ = 0;  // errno of a ring that no longer works

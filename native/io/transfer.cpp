@@ -7,7 +7,8 @@
 namespace grinnder {
 
 int Faults::add(int op, uint64_t nth, uint64_t count, int effect, int64_t value) {
-    if ((op != op_read && op != op_write) || nth == 0 || effect < 0 || effect > 2) return -EINVAL;
+    if ((op != op_read && op != op_write) || nth == 0 || effect < 0 || effect > 4) return -EINVAL;
+    if ((effect == 3 && op != op_write) || (effect == 4 && op != op_read)) return -EINVAL;
     if ((effect == 0 && value <= 0) || (effect == 2 && value < 0)) return -EINVAL;
     if (used_ == static_cast<int>(faults_.size())) return -ENOSPC;
     faults_[static_cast<size_t>(used_++)] = {op, nth, count, effect, value};
@@ -17,6 +18,7 @@ int Faults::add(int op, uint64_t nth, uint64_t count, int effect, int64_t value)
 void Faults::apply(Request &r) {
     r.told = -1;
     r.fail = 0;
+    r.lost = r.flip = false;
     r.delay = {};
     const uint64_t number = ++seen_[r.op];
     for (int i = 0; i < used_; ++i) {
@@ -27,6 +29,8 @@ void Faults::apply(Request &r) {
         if (f.effect == 1)
             r.told = std::clamp<int64_t>(f.value > 0 ? f.value : f.value == 0 ? piece / 2 : piece + f.value, 0, piece);
         if (f.effect == 2) r.delay = std::chrono::milliseconds(f.value);
+        if (f.effect == 3) r.lost = true;
+        if (f.effect == 4) r.flip = true;
     }
 }
 
@@ -50,6 +54,7 @@ Next take_result(Request &r, int64_t result) {
         return Next::finished;
     }
     r.retries = 0;
+    if (r.flip && result > 0) r.buffer[r.done] = static_cast<char>(r.buffer[r.done] ^ 1);
     if (r.told >= 0) result = std::min(result, r.told);
     if (static_cast<uint64_t>(result) > r.piece) {  // the kernel never does; a result must not be trusted for it
         r.error = EIO;
@@ -73,6 +78,12 @@ Next take_result(Request &r, int64_t result) {
         return Next::finished;
     }
     return Next::transfer_again;
+}
+
+void Pace::spend(uint64_t bytes, Clock::time_point now) {
+    constexpr auto credit = std::chrono::milliseconds(20);  // what an idle queue may catch up
+    const std::chrono::duration<double> cost(static_cast<double>(bytes) / static_cast<double>(bytes_per_s_));
+    due_ = std::max(due_, now - credit) + std::chrono::duration_cast<Clock::duration>(cost);
 }
 
 Clock::duration backoff(int retries) { return std::chrono::microseconds(std::min(50 * retries, 5000)); }

@@ -31,6 +31,7 @@ struct Request {
     // What injection has in store for the transfer in the kernel.
     int64_t told = -1;      // report at most this many bytes
     int fail = 0;
+    bool lost = false, flip = false;
     Clock::duration delay{};
 };
 
@@ -60,6 +61,19 @@ void next_piece(Request &r, uint64_t piece_bytes, Faults &faults);
 
 // Takes the kernel's result of that transfer (bytes or -errno).
 Next take_result(Request &r, int64_t result);
+
+// A bucket of transfers: what is handed over now says when the next may follow.
+class Pace {
+public:
+    void limit(uint64_t bytes_per_s) { bytes_per_s_ = bytes_per_s; }
+    bool limited() const { return bytes_per_s_ != 0; }
+    Clock::time_point due() const { return due_; }
+    void spend(uint64_t bytes, Clock::time_point now);
+
+private:
+    uint64_t bytes_per_s_ = 0;
+    Clock::time_point due_{};
+};
 
 // How long the n-th repetition in a row waits.
 Clock::duration backoff(int retries);

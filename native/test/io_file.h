@@ -7,7 +7,7 @@
 #include "check.h"
 #include "grinnder_io.h"
 
-enum { READ = 0, WRITE = 1, FAIL = 0, SHORT = 1, LATE = 2, BLOCK = 4096, PATIENCE_MS = 20000 };
+enum { READ = 0, WRITE = 1, FAIL = 0, SHORT = 1, LATE = 2, LOST = 3, FLIP = 4, BLOCK = 4096, PATIENCE_MS = 20000 };
 
 static inline grinnder_io_queue *open_queue(uint32_t depth, uint64_t piece_bytes) {
     grinnder_io_queue *queue = NULL;
