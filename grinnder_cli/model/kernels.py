@@ -51,16 +51,16 @@ def spmm(
         raise ValueError("indptr needs at least one entry")
     if x.dtype not in C_TYPES:
         raise ValueError(f"x must be float32 or float64, not {x.dtype}")
-    _check("indptr", indptr, torch.int64, (rows + 1,))
-    _check("indices", indices, torch.int32, (indices.numel(),))
-    _check("x", x, x.dtype, (x.shape[0], width))
+    check_tensor("indptr", indptr, torch.int64, (rows + 1,))
+    check_tensor("indices", indices, torch.int32, (indices.numel(),))
+    check_tensor("x", x, x.dtype, (x.shape[0], width))
     if weight is not None:
-        _check("weight", weight, x.dtype, (indices.numel(),))
+        check_tensor("weight", weight, x.dtype, (indices.numel(),))
     if scale is not None:
-        _check("scale", scale, x.dtype, (rows,))
+        check_tensor("scale", scale, x.dtype, (rows,))
     if out is None:
         out = torch.empty(rows, width, dtype=x.dtype)
-    _check("out", out, x.dtype, (rows, width))
+    check_tensor("out", out, x.dtype, (rows, width))
     native = cpu_library()
     if native.lib is None:
         return _spmm_torch(indptr, indices, x, weight, scale, out)
@@ -70,15 +70,15 @@ def spmm(
         indices.numel(),
         x.shape[0],
         width,
-        _at(native, indptr, "int64_t *"),
-        _at(native, indices, "int32_t *"),
-        _at(native, weight, pointer),
-        _at(native, scale, pointer),
-        _at(native, x, pointer),
-        _at(native, out, pointer),
+        address(native, indptr, "int64_t *"),
+        address(native, indices, "int32_t *"),
+        address(native, weight, pointer),
+        address(native, scale, pointer),
+        address(native, x, pointer),
+        address(native, out, pointer),
         torch.get_num_threads(),
     )
-    _raise_for(code, "spmm: indptr or indices", x.shape[0])
+    raise_for(code, "spmm: indptr or indices", x.shape[0])
     return out
 
 
@@ -92,11 +92,11 @@ def gather_rows(x: Tensor, idx: Tensor, out: Tensor | None = None) -> Tensor:
         ValueError: wrong types, shapes, or a tensor that is not contiguous on the CPU.
         IndexError: an index is out of range.
     """
-    _check("x", x, x.dtype, (x.shape[0], x.shape[-1]))
-    _check("idx", idx, torch.int32, (idx.numel(),))
+    check_tensor("x", x, x.dtype, (x.shape[0], x.shape[-1]))
+    check_tensor("idx", idx, torch.int32, (idx.numel(),))
     if out is None:
         out = torch.empty(idx.numel(), x.shape[1], dtype=x.dtype)
-    _check("out", out, x.dtype, (idx.numel(), x.shape[1]))
+    check_tensor("out", out, x.dtype, (idx.numel(), x.shape[1]))
     native = cpu_library()
     if native.lib is None:
         return torch.index_select(x, 0, idx, out=out)
@@ -104,12 +104,12 @@ def gather_rows(x: Tensor, idx: Tensor, out: Tensor | None = None) -> Tensor:
         idx.numel(),
         x.shape[0],
         x.shape[1] * x.element_size(),
-        _at(native, idx, "int32_t *"),
-        _at(native, x, "void *"),
-        _at(native, out, "void *"),
+        address(native, idx, "int32_t *"),
+        address(native, x, "void *"),
+        address(native, out, "void *"),
         torch.get_num_threads(),
     )
-    _raise_for(code, "gather_rows: idx", x.shape[0])
+    raise_for(code, "gather_rows: idx", x.shape[0])
     return out
 
 
@@ -131,12 +131,9 @@ def dropout_(x: Tensor, ids: Tensor, *, seed: int, stream: int, p: float) -> Ten
     """
     if x.dtype not in C_TYPES:
         raise ValueError(f"x must be float32 or float64, not {x.dtype}")
-    if not 0.0 <= p < 1.0:
-        raise ValueError(f"p must be in [0, 1), not {p}")
-    if not (0 <= seed < 2**32 and 0 <= stream < 2**32):
-        raise ValueError(f"seed and stream must be in [0, 2^32), not {seed} and {stream}")
-    _check("x", x, x.dtype, (x.shape[0], x.shape[-1]))
-    _check("ids", ids, torch.int64, (x.shape[0],))
+    check_dropout(seed, stream, p)
+    check_tensor("x", x, x.dtype, (x.shape[0], x.shape[-1]))
+    check_tensor("ids", ids, torch.int64, (x.shape[0],))
     if p == 0.0:
         return x
     native = cpu_library()
@@ -147,14 +144,14 @@ def dropout_(x: Tensor, ids: Tensor, *, seed: int, stream: int, p: float) -> Ten
     code = getattr(native.lib, f"grinnder_cpu_dropout_{suffix}")(
         x.shape[0],
         x.shape[1],
-        _at(native, ids, "int64_t *"),
+        address(native, ids, "int64_t *"),
         seed,
         stream,
         p,
-        _at(native, x, pointer),
+        address(native, x, pointer),
         torch.get_num_threads(),
     )
-    _raise_for(code, "dropout_", x.shape[0])
+    raise_for(code, "dropout_", x.shape[0])
     return x
 
 
@@ -200,18 +197,29 @@ def _spmm_torch(
     return out.copy_(total) if scale is None else torch.mul(total, scale[:, None], out=out)
 
 
-def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless `tensor` is what a kernel may read or write through a pointer."""
     if tensor.dtype != dtype or tuple(tensor.shape) != shape:
         raise ValueError(f"{name} must be {dtype} of shape {shape}, not {tensor.dtype} of {tuple(tensor.shape)}")
     if tensor.device.type != "cpu" or not tensor.is_contiguous():
         raise ValueError(f"{name} must be contiguous on the CPU; call .contiguous() first")
 
 
-def _at(native: CpuLibrary, tensor: Tensor | None, ctype: str) -> Any:
+def check_dropout(seed: int, stream: int, p: float) -> None:
+    """Raise ValueError unless these are a Philox key and a probability."""
+    if not 0.0 <= p < 1.0:
+        raise ValueError(f"p must be in [0, 1), not {p}")
+    if not (0 <= seed < 2**32 and 0 <= stream < 2**32):
+        raise ValueError(f"seed and stream must be in [0, 2^32), not {seed} and {stream}")
+
+
+def address(native: CpuLibrary, tensor: Tensor | None, ctype: str) -> Any:
+    """A tensor's memory as the C type of a kernel's argument; null for None."""
     return native.ffi.NULL if tensor is None else native.ffi.cast(ctype, tensor.data_ptr())
 
 
-def _raise_for(code: int, what: str, rows: int) -> None:
+def raise_for(code: int, what: str, rows: int) -> None:
+    """Turn a kernel's return code into the exception its caller documents; `rows` is the size that indices exceed."""
     if code == -errno.ERANGE:
         raise IndexError(f"{what} out of range; the operand has {rows} rows")
     if code == -errno.ENOMEM:

@@ -1,6 +1,7 @@
-// The inner loops for baseline: 16-byte vectors, panels of 8.
+// The inner loops for baseline: 16-byte vectors, SpMM panels of 8.
 #include "copy_body.h"
-#include "philox_body.h"
+#include "dropout_body.h"
+#include "norm_act_body.h"
 #include "spmm_body.h"
 
 namespace grinnder {
@@ -9,9 +10,10 @@ const KernelSet kernels_base = {
     "base",
     Spmm<float, 16, 8>::run,
     Spmm<double, 16, 8>::run,
-    dropout_row<float>,
-    dropout_row<double>,
-    philox,
+    dropout_rows<float, 16>,
+    dropout_rows<double, 16>,
+    {NormActKernel<float, 16>::forward, NormActKernel<float, 16>::backward},
+    {NormActKernel<double, 16>::forward, NormActKernel<double, 16>::backward},
     copy_row<16>,
 };
 

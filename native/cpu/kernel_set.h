@@ -19,17 +19,45 @@ struct SpmmArgs {
     int64_t end;  // one past the last edge of the call, so that prefetching stays inside `indices`
 };
 
+// Dropout: word(id, column) < threshold drops the element.
+struct Mask {
+    const int64_t *ids;  // of every row; null: nothing is dropped
+    uint32_t threshold;
+    double scale;         // of what is kept
+    uint64_t key[10][2];  // Philox's key in each round
+};
+
+// Pointers may be null where grinnder_cpu.h says so. Forward uses hs and h, backward what comes after them.
+template <typename T>
+struct NormActArgs {
+    int64_t width;
+    T eps;
+    const T *z, *bias, *gamma, *beta, *skip, *scale;
+    Mask mask;
+    T *hs, *h;
+    const T *g_hs, *g_h;
+    T *dz, *dskip;
+};
+
+// Rows [row, row_end) of each; backward adds its column sums to sums[0..3): of dgamma, dbeta, dbias. Each of them and
+// each of `scratch`'s rows has `stride` elements, a multiple of 64 bytes.
+template <typename T>
+struct NormAct {
+    void (*forward)(const NormActArgs<T> &, int64_t row, int64_t row_end);
+    void (*backward)(const NormActArgs<T> &, int64_t row, int64_t row_end, T *sums, T *scratch, int64_t stride);
+};
+constexpr int norm_act_scratch_rows = 4;
+
 struct KernelSet {
     const char *name;
     // Columns [column, column_end) of rows [row, row_end).
     void (*spmm_f32)(const SpmmArgs<float> &, int64_t row, int64_t row_end, int64_t column, int64_t column_end);
     void (*spmm_f64)(const SpmmArgs<double> &, int64_t row, int64_t row_end, int64_t column, int64_t column_end);
-    // One row of `width` columns.
-    void (*dropout_f32)(float *x, int64_t width, int64_t id, uint32_t seed, uint32_t stream, uint32_t threshold,
-                        float scale);
-    void (*dropout_f64)(double *x, int64_t width, int64_t id, uint32_t seed, uint32_t stream, uint32_t threshold,
-                        double scale);
-    void (*philox)(const uint32_t *counter, const uint32_t *key, uint32_t *out);
+    // Rows [row, row_end).
+    void (*dropout_f32)(const Mask &, float *x, int64_t width, int64_t row, int64_t row_end);
+    void (*dropout_f64)(const Mask &, double *x, int64_t width, int64_t row, int64_t row_end);
+    NormAct<float> norm_act_f32;
+    NormAct<double> norm_act_f64;
     void (*copy_row)(char *to, const char *from, uint64_t bytes);
 };
 

@@ -1,135 +1,142 @@
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), compiled once per
-// instruction set.
+// The words of a few rows' dropout masks, compiled once per instruction set.
 //
-// A counter lies in memory order in 128 bits, so that one widening multiply serves both halves of a round and the
-// output words come out in column order: no transposition.
+// Words 0 and 2 of a counter lie in the low halves of 64-bit lanes, one vector each, since that is where the widening
+// multiply reads them. What stands in the high halves never matters: words 1 and 3 are the low halves of the previous
+// products, as they are. A round is then a multiply, a shift and a three-way xor per vector.
+//
+// The counter is (id low, id high, column / 4, 0), so the first two rounds are mostly known per row or per column.
+// Several rows are worked on together: a row's rounds depend on one another, other rows' hide the multiplier's latency.
 #pragma once
 #include "kernel_set.h"
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
+#include "philox.h"
+#include "vector.h"
 
 namespace grinnder {
 namespace {  // each isa_*.cpp has its own copy
 
-constexpr uint32_t multiplier_0 = 0xD2511F53u, multiplier_1 = 0xCD9E8D57u;
-constexpr uint32_t weyl_0 = 0x9E3779B9u, weyl_1 = 0xBB67AE85u;
-
 #if defined(__AVX512F__)
 struct Counters {
-    static constexpr int groups = 4;
     typedef __m512i V;
-    static V start(const uint32_t *counter) {
-        const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i *>(counter));
-        return _mm512_add_epi32(_mm512_broadcast_i32x4(first),
-                                _mm512_set_epi32(0, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0));
+    static constexpr int count = 8;
+    // Such that store()'s interleaving ends in column order.
+    static V first() { return _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0); }
+    static V all(uint64_t x) { return _mm512_set1_epi64(static_cast<int64_t>(x)); }
+    static V add(V a, V b) { return _mm512_add_epi64(a, b); }
+    static V multiply(V a, V b) { return _mm512_mul_epu32(a, b); }
+    static V high(V a) { return _mm512_srli_epi64(a, 32); }
+    static V mix(V a, V b, V c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
+    static V mix(V a, V b) { return _mm512_xor_si512(a, b); }
+    static V pair(V even, V odd) { return _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA); }
+    static void store(uint32_t *to, V c0, V c1, V c2, V c3) {
+        const V a = pair(c0, c1), b = pair(c2, c3);
+        _mm512_storeu_si512(to, _mm512_unpacklo_epi64(a, b));
+        _mm512_storeu_si512(to + 16, _mm512_unpackhi_epi64(a, b));
     }
-    static V next(V c) { return _mm512_add_epi32(c, _mm512_broadcast_i32x4(_mm_set_epi32(0, groups, 0, 0))); }
-    static V key(uint32_t k0, uint32_t k1) {
-        return _mm512_broadcast_i32x4(_mm_set_epi32(0, static_cast<int>(k1), 0, static_cast<int>(k0)));
-    }
-    static V round(V c, V k) {
-        const V m = _mm512_broadcast_i32x4(
-            _mm_set_epi32(0, static_cast<int>(multiplier_1), 0, static_cast<int>(multiplier_0)));
-        const V product = _mm512_shuffle_epi32(_mm512_mul_epu32(c, m), _MM_PERM_ABCD);
-        return _mm512_ternarylogic_epi64(product, _mm512_srli_epi64(c, 32), k, 0x96);
-    }
-    static void store(uint32_t *to, V c) { _mm512_storeu_si512(to, c); }
 };
+constexpr int rows_together = 4;
 #elif defined(__AVX2__)
 struct Counters {
-    static constexpr int groups = 2;
     typedef __m256i V;
-    static V start(const uint32_t *counter) {
-        const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i *>(counter));
-        return _mm256_add_epi32(_mm256_broadcastsi128_si256(first), _mm256_set_epi32(0, 1, 0, 0, 0, 0, 0, 0));
+    static constexpr int count = 4;
+    static V first() { return _mm256_set_epi64x(3, 1, 2, 0); }
+    static V all(uint64_t x) { return _mm256_set1_epi64x(static_cast<int64_t>(x)); }
+    static V add(V a, V b) { return _mm256_add_epi64(a, b); }
+    static V multiply(V a, V b) { return _mm256_mul_epu32(a, b); }
+    static V high(V a) { return _mm256_srli_epi64(a, 32); }
+    static V mix(V a, V b, V c) { return _mm256_xor_si256(a, _mm256_xor_si256(b, c)); }
+    static V mix(V a, V b) { return _mm256_xor_si256(a, b); }
+    static V pair(V even, V odd) { return _mm256_blend_epi32(even, _mm256_shuffle_epi32(odd, 0xA0), 0xAA); }
+    static void store(uint32_t *to, V c0, V c1, V c2, V c3) {
+        const V a = pair(c0, c1), b = pair(c2, c3);
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(to), _mm256_unpacklo_epi64(a, b));
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(to + 8), _mm256_unpackhi_epi64(a, b));
     }
-    static V next(V c) { return _mm256_add_epi32(c, _mm256_set_epi32(0, groups, 0, 0, 0, groups, 0, 0)); }
-    static V key(uint32_t k0, uint32_t k1) {
-        const int a = static_cast<int>(k0), b = static_cast<int>(k1);
-        return _mm256_set_epi32(0, b, 0, a, 0, b, 0, a);
-    }
-    static V round(V c, V k) {
-        const V product = _mm256_shuffle_epi32(_mm256_mul_epu32(c, key(multiplier_0, multiplier_1)), 0x1B);
-        return _mm256_xor_si256(_mm256_xor_si256(product, _mm256_srli_epi64(c, 32)), k);
-    }
-    static void store(uint32_t *to, V c) { _mm256_storeu_si256(reinterpret_cast<__m256i *>(to), c); }
 };
+constexpr int rows_together = 2;
 #elif defined(__SSE2__)
 struct Counters {
-    static constexpr int groups = 1;
     typedef __m128i V;
-    static V start(const uint32_t *counter) {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i *>(counter));
+    static constexpr int count = 2;
+    static V first() { return _mm_set_epi64x(1, 0); }
+    static V all(uint64_t x) { return _mm_set1_epi64x(static_cast<int64_t>(x)); }
+    static V add(V a, V b) { return _mm_add_epi64(a, b); }
+    static V multiply(V a, V b) { return _mm_mul_epu32(a, b); }
+    static V high(V a) { return _mm_srli_epi64(a, 32); }
+    static V mix(V a, V b, V c) { return _mm_xor_si128(a, _mm_xor_si128(b, c)); }
+    static V mix(V a, V b) { return _mm_xor_si128(a, b); }
+    static V pair(V even, V odd) {
+        return _mm_or_si128(_mm_and_si128(even, all(0xFFFFFFFFu)), _mm_slli_epi64(odd, 32));
     }
-    static V next(V c) { return _mm_add_epi32(c, _mm_set_epi32(0, groups, 0, 0)); }
-    static V key(uint32_t k0, uint32_t k1) {
-        return _mm_set_epi32(0, static_cast<int>(k1), 0, static_cast<int>(k0));
+    static void store(uint32_t *to, V c0, V c1, V c2, V c3) {
+        const V a = pair(c0, c1), b = pair(c2, c3);
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(to), _mm_unpacklo_epi64(a, b));
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(to + 4), _mm_unpackhi_epi64(a, b));
     }
-    static V round(V c, V k) {
-        const V product = _mm_shuffle_epi32(_mm_mul_epu32(c, key(multiplier_0, multiplier_1)), 0x1B);
-        return _mm_xor_si128(_mm_xor_si128(product, _mm_srli_epi64(c, 32)), k);
-    }
-    static void store(uint32_t *to, V c) { _mm_storeu_si128(reinterpret_cast<__m128i *>(to), c); }
 };
+constexpr int rows_together = 2;
 #else
 struct Counters {
-    static constexpr int groups = 1;
-    struct V {
-        uint32_t w[4];
-    };
-    static V start(const uint32_t *counter) { return {{counter[0], counter[1], counter[2], counter[3]}}; }
-    static V next(V c) { return {{c.w[0], c.w[1], c.w[2] + groups, c.w[3]}}; }
-    static V key(uint32_t k0, uint32_t k1) { return {{k0, 0, k1, 0}}; }
-    static V round(V c, V k) {
-        const uint64_t p0 = static_cast<uint64_t>(multiplier_0) * c.w[0];
-        const uint64_t p1 = static_cast<uint64_t>(multiplier_1) * c.w[2];
-        return {{static_cast<uint32_t>(p1 >> 32) ^ c.w[1] ^ k.w[0], static_cast<uint32_t>(p1),
-                 static_cast<uint32_t>(p0 >> 32) ^ c.w[3] ^ k.w[2], static_cast<uint32_t>(p0)}};
-    }
-    static void store(uint32_t *to, V c) {
-        for (int i = 0; i < 4; ++i) to[i] = c.w[i];
+    typedef uint64_t V;
+    static constexpr int count = 1;
+    static V first() { return 0; }
+    static V all(uint64_t x) { return x; }
+    static V add(V a, V b) { return a + b; }
+    static V multiply(V a, V b) { return (a & 0xFFFFFFFFu) * (b & 0xFFFFFFFFu); }
+    static V high(V a) { return a >> 32; }
+    static V mix(V a, V b, V c) { return a ^ b ^ c; }
+    static V mix(V a, V b) { return a ^ b; }
+    static void store(uint32_t *to, V c0, V c1, V c2, V c3) {
+        to[0] = static_cast<uint32_t>(c0), to[1] = static_cast<uint32_t>(c1);
+        to[2] = static_cast<uint32_t>(c2), to[3] = static_cast<uint32_t>(c3);
     }
 };
+constexpr int rows_together = 2;
 #endif
 
-// Ten rounds over consecutive counters. A vector's rounds depend on one another; this many independent vectors in
-// flight hide the multiplier's latency.
-constexpr int in_flight = 4;
-constexpr int words_at_once = in_flight * Counters::groups * 4;
+constexpr int mask_columns = 4 * Counters::count;  // words of one row that one call makes
 
-inline void philox_words(const uint32_t *counter, uint32_t k0, uint32_t k1, uint32_t *word) {
-    Counters::V c[in_flight];
-    c[0] = Counters::start(counter);
-    for (int i = 1; i < in_flight; ++i) c[i] = Counters::next(c[i - 1]);
-#pragma GCC unroll 10
-    for (int round = 0; round < 10; ++round, k0 += weyl_0, k1 += weyl_1) {
-        const Counters::V k = Counters::key(k0, k1);
-        for (int i = 0; i < in_flight; ++i) c[i] = Counters::round(c[i], k);
+// What the first two rounds know about a row.
+struct RowKey {
+    uint64_t c0_round_1, c0_round_2, c1_round_2, c2_round_2;
+};
+
+inline RowKey row_key(const Mask &mask, int64_t row) {
+    const uint64_t id = static_cast<uint64_t>(mask.ids[row]);
+    const uint64_t p0 = (id & 0xFFFFFFFFu) * multiplier_0;
+    const uint64_t p1 = ((p0 >> 32) ^ mask.key[0][1]) * multiplier_1;
+    return {(id >> 32) ^ mask.key[0][0], (p1 >> 32) ^ mask.key[1][0], p1, (p0 & 0xFFFFFFFFu) ^ mask.key[1][1]};
+}
+
+// word[r * mask_columns + j] = word of row r's column 4 * group + j.
+template <int rows>
+inline __attribute__((always_inline)) void mask_words(const Mask &mask, const RowKey *key, int64_t group,
+                                                      uint32_t *word) {
+    using C = Counters;
+    using V = C::V;
+    const V m0 = C::all(multiplier_0), m1 = C::all(multiplier_1);
+    const V column = C::multiply(C::add(C::first(), C::all(static_cast<uint64_t>(group))), m1);
+    V c0[rows], c1[rows], c2[rows], c3[rows];
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) {
+        c3[r] = C::multiply(C::mix(C::high(column), C::all(key[r].c0_round_1)), m0);
+        c2[r] = C::mix(C::high(c3[r]), C::all(key[r].c2_round_2));
+        c1[r] = C::all(key[r].c1_round_2);
+        c0[r] = C::mix(column, C::all(key[r].c0_round_2));
     }
-    for (int i = 0; i < in_flight; ++i) Counters::store(word + i * Counters::groups * 4, c[i]);
-}
-
-// One counter alone; only the first of the words worked out is wanted.
-inline void philox(const uint32_t *counter, const uint32_t *key, uint32_t *out) {
-    uint32_t word[words_at_once];
-    philox_words(counter, key[0], key[1], word);
-    for (int i = 0; i < 4; ++i) out[i] = word[i];
-}
-
-template <typename T>
-void dropout_row(T *x, int64_t width, int64_t id, uint32_t seed, uint32_t stream, uint32_t threshold, T scale) {
-    alignas(64) uint32_t word[words_at_once];
-    uint32_t counter[4] = {static_cast<uint32_t>(id), static_cast<uint32_t>(static_cast<uint64_t>(id) >> 32), 0, 0};
-    for (int64_t at = 0; at < width; at += words_at_once) {
-        counter[2] = static_cast<uint32_t>(at / 4);
-        philox_words(counter, seed, stream, word);
-        if (width - at >= words_at_once) {  // a constant trip count, so that the compiler vectorises it
-            for (int j = 0; j < words_at_once; ++j) x[at + j] = word[j] >= threshold ? x[at + j] * scale : T(0);
-        } else {
-            for (int64_t j = 0; j < width - at; ++j) x[at + j] = word[j] >= threshold ? x[at + j] * scale : T(0);
+#pragma GCC unroll 8
+    for (int round = 2; round < 10; ++round) {
+        const V k0 = C::all(mask.key[round][0]), k1 = C::all(mask.key[round][1]);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) {
+            const V p0 = C::multiply(c0[r], m0), p1 = C::multiply(c2[r], m1);
+            c0[r] = C::mix(C::high(p1), c1[r], k0);
+            c2[r] = C::mix(C::high(p0), c3[r], k1);
+            c1[r] = p1;
+            c3[r] = p0;
         }
     }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) C::store(word + r * mask_columns, c0[r], c1[r], c2[r], c3[r]);
 }
 
 }  // namespace

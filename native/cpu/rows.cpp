@@ -1,23 +1,16 @@
 // Row-wise kernels: gather and dropout. Rows cost the same, so threads take equal contiguous shares.
 #include <errno.h>
-#include <math.h>
 
-#include <algorithm>
 #include <atomic>
 
+#include "call.h"
 #include "export.h"
-#include "kernel_set.h"
 
 namespace grinnder {
 namespace {
 
 constexpr int64_t prefetch_rows = 8;
-constexpr int64_t min_bytes_per_thread = 1 << 16;  // below that waking a thread costs as much as its work
-
-int team(int threads, int64_t rows, uint64_t row_bytes) {
-    const int64_t worth = static_cast<int64_t>(static_cast<uint64_t>(rows) * row_bytes / min_bytes_per_thread);
-    return static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(threads, worth)));
-}
+constexpr int64_t dropout_block_rows = 64;  // a multiple of the rows that kernels take together
 
 template <typename T, typename Run>
 int dropout(int64_t rows, int64_t width, const int64_t *ids, uint32_t seed, uint32_t stream, double p, T *x,
@@ -25,12 +18,13 @@ int dropout(int64_t rows, int64_t width, const int64_t *ids, uint32_t seed, uint
     if (rows < 0 || width < 0 || threads < 1 || !(p >= 0.0 && p < 1.0)) return -EINVAL;
     if (rows == 0 || width == 0 || p == 0.0) return 0;
     if (!ids || !x) return -EINVAL;
-    const uint32_t threshold = static_cast<uint32_t>(floor(p * 4294967296.0));
-    const T scale = static_cast<T>(1.0 / (1.0 - p));
+    const Mask mask = make_mask(ids, seed, stream, p);
+    const int64_t blocks = (rows + dropout_block_rows - 1) / dropout_block_rows;
     const int size = team(threads, rows, static_cast<uint64_t>(width) * sizeof(T));
     (void)size;
 #pragma omp parallel for schedule(static) num_threads(size)
-    for (int64_t r = 0; r < rows; ++r) run(x + r * width, width, ids[r], seed, stream, threshold, scale);
+    for (int64_t b = 0; b < blocks; ++b)
+        run(mask, x, width, b * dropout_block_rows, std::min(rows, (b + 1) * dropout_block_rows));
     return 0;
 }
 
@@ -74,6 +68,6 @@ GRINNDER_EXPORT int grinnder_cpu_dropout_f64(int64_t rows, int64_t width, const 
 
 GRINNDER_EXPORT int grinnder_cpu_philox(const uint32_t *counter, const uint32_t *key, uint32_t *out) {
     if (!counter || !key || !out) return -EINVAL;
-    grinnder::kernels().philox(counter, key, out);
+    grinnder::philox(counter, key, out);
     return 0;
 }

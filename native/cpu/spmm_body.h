@@ -8,22 +8,12 @@
 // Panels hold 256 bytes at most: with 512 (AVX-512 has the registers) rows that come from DRAM took 10 % longer.
 #pragma once
 #include "kernel_set.h"
+#include "vector.h"
 
 namespace grinnder {
 namespace {  // each isa_*.cpp has its own copy
 
 constexpr int64_t prefetch_edges = 8;
-
-template <typename T, int bytes>
-struct Vector {
-    typedef T type __attribute__((vector_size(bytes), aligned(sizeof(T)), may_alias));
-    static constexpr int lanes = bytes / static_cast<int>(sizeof(T));
-};
-template <typename T>
-struct Vector<T, 0> {  // plain scalars, for rows narrower than the narrowest vector
-    typedef T type;
-    static constexpr int lanes = 1;
-};
 
 template <int bytes_per_edge>
 inline __attribute__((always_inline)) void prefetch(const char *at) {

@@ -46,5 +46,41 @@ int grinnder_cpu_dropout_f32(int64_t rows, int64_t width, const int64_t *ids, ui
 int grinnder_cpu_dropout_f64(int64_t rows, int64_t width, const int64_t *ids, uint32_t seed, uint32_t stream,
                              double p, double *x, int threads);
 
+/* What a GCN computes between two aggregations, row by row (m, n and a are never stored):
+ *
+ *     m = z + bias;  n = gamma * (m - mean(m)) / sqrt(var(m) + eps) + beta;  a = n + skip
+ *     h = max(a, 0), then dropout as above;  hs = scale[r] * h
+ *
+ * z, skip, hs, h: [rows, width]; bias, gamma, beta: [width]; scale, ids: [rows]; var divides by width.
+ * bias, skip, scale, beta: may be null (0, 0, 1, 0). gamma null: no norm, n = m; beta is then null too.
+ * ids: may be null if p = 0. h: null where it is not wanted.
+ * hs or h may be z or skip itself; no other overlap of an output with anything is allowed, here or below. */
+int grinnder_cpu_norm_act_f32(int64_t rows, int64_t width, const float *z, const float *bias, const float *gamma,
+                              const float *beta, double eps, const float *skip, const float *scale,
+                              const int64_t *ids, uint32_t seed, uint32_t stream, double p, float *hs, float *h,
+                              int threads);
+int grinnder_cpu_norm_act_f64(int64_t rows, int64_t width, const double *z, const double *bias, const double *gamma,
+                              const double *beta, double eps, const double *skip, const double *scale,
+                              const int64_t *ids, uint32_t seed, uint32_t stream, double p, double *hs, double *h,
+                              int threads);
+
+/* Its gradient, from the same inputs: everything in between is computed again.
+ *
+ * g_hs, g_h: gradients at hs and h [rows, width]; null: zero.
+ * dz, dskip: [rows, width]; dgamma, dbeta, dbias: [width], overwritten by the sums over the rows of this call; each
+ * may be null where it is not wanted (dgamma and dbeta must be, without gamma). No gradient passes where a <= 0.
+ * dz or dskip may be g_hs or g_h itself.
+ * Sums over rows: blocks of 256 rows, then the blocks in their order. Scratch made inside: about 3 / 256 of z. */
+int grinnder_cpu_norm_act_grad_f32(int64_t rows, int64_t width, const float *z, const float *bias, const float *gamma,
+                                   const float *beta, double eps, const float *skip, const float *scale,
+                                   const int64_t *ids, uint32_t seed, uint32_t stream, double p, const float *g_hs,
+                                   const float *g_h, float *dz, float *dskip, float *dgamma, float *dbeta,
+                                   float *dbias, int threads);
+int grinnder_cpu_norm_act_grad_f64(int64_t rows, int64_t width, const double *z, const double *bias,
+                                   const double *gamma, const double *beta, double eps, const double *skip,
+                                   const double *scale, const int64_t *ids, uint32_t seed, uint32_t stream, double p,
+                                   const double *g_hs, const double *g_h, double *dz, double *dskip, double *dgamma,
+                                   double *dbeta, double *dbias, int threads);
+
 /* out[0..4) = Philox4x32-10 of counter[0..4) and key[0..2). */
 int grinnder_cpu_philox(const uint32_t *counter, const uint32_t *key, uint32_t *out);
