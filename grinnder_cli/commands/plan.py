@@ -44,7 +44,7 @@ def _prepare(config: RunConfig) -> "Prepared":
     # The kernels behind it load torch, which takes seconds: not before there is something to plan.
     from grinnder_cli.run.preparation import prepare_run
 
-    return prepare_run(config)
+    return prepare_run(config, within_budget=False)
 
 
 def end_sweep(flags: frozenset[str]) -> None:

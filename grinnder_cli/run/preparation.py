@@ -23,11 +23,16 @@ from grinnder_cli.model.spec import ModelSpec, describe
 from grinnder_cli.partitioner import methods, operator
 from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
 from grinnder_cli.partitioner.partition import Partition, partition, store_key, store_path
-from grinnder_cli.plan.memory import inmemory_bytes
+from grinnder_cli.plan.memory import SLACK_BYTES, inmemory_bytes
 from grinnder_cli.plan.planner import Plan, make_plan
 from grinnder_cli.run.memory import Limit, host_limit
 
 Check = Callable[[], None]
+Afford = Callable[[str, int, Limit], None]
+WORTHWHILE = 0.9
+"""parts=auto goes on doubling the parts while that brings the need below this share."""
+NAMING_BYTES = 256 << 20
+"""Preparation up to this size is done under an absurd memory.host too, so that the error can name one that works."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +47,7 @@ class Prepared:
         plan: of method=pull; None for the others.
         train_rows: labelled training rows.
         partition_s: seconds spent making the partition now (0 if reused).
+        searched: parts=auto chose the number of parts; more would not need less memory.
     """
 
     data_dir: Path
@@ -54,6 +60,7 @@ class Prepared:
     plan: Plan | None
     train_rows: int
     partition_s: float
+    searched: bool
 
     @property
     def least_bytes(self) -> int:
@@ -93,12 +100,15 @@ def resolved_method(config: RunConfig) -> str:
     return "pull" if config.method.name == "auto" else config.method.name
 
 
-def prepare_run(config: RunConfig, *, first: int = 0, check: Check = lambda: None) -> Prepared:
+def prepare_run(
+    config: RunConfig, *, first: int = 0, check: Check = lambda: None, within_budget: bool = True
+) -> Prepared:
     """Load, partition and plan.
 
     Args:
         first: the epoch this process starts with, counted from 0.
         check: called between phases; raises to stop.
+        within_budget: refuse preparation that needs more than memory.host; a plan that is only looked at need not.
 
     Raises:
         DoesNotFit: preparation needs more host memory than the budget; a plan that does not fit
@@ -107,8 +117,9 @@ def prepare_run(config: RunConfig, *, first: int = 0, check: Check = lambda: Non
         ConfigError: parts and method contradict each other.
     """
     folder, budget, method = data_dir(config.data), host_budget(config), resolved_method(config)
+    afford = _afford if within_budget else _ignore
     if not dataset.is_stored(config.dataset, folder):
-        _afford(f"preparing dataset {config.dataset.name}", dataset.load_bytes(config.dataset), budget)
+        afford(f"preparing dataset {config.dataset.name}", dataset.load_bytes(config.dataset), budget)
     graph = dataset.load(config.dataset, folder, check=check)
     check()
     train_rows = int(np.count_nonzero(graph.train_mask))
@@ -118,42 +129,50 @@ def prepare_run(config: RunConfig, *, first: int = 0, check: Check = lambda: Non
     if method != "pull" and config.parts not in ("auto", 1):
         raise ConfigError(f"method={method} holds the whole graph: parts={config.parts} cannot be; leave parts out")
 
-    counts = [config.parts] if config.parts != "auto" else [1]
+    counts, least = [config.parts] if config.parts != "auto" else [1], 0
     while True:
         parts = int(counts[-1])
-        part, seconds = _partition(config, graph, parts, folder, budget, check)
+        part, seconds = _partition(config, graph, parts, folder, budget, check, afford)
         sizes = operator_sizes(graph, part, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
         plan = make_plan(config, model, sizes, budget.bytes, first=first) if method == "pull" else None
-        fits = plan is None or plan.fits
-        if fits or config.parts != "auto" or 2 * parts > graph.num_nodes:
+        if plan is None or plan.fits or config.parts != "auto" or 2 * parts > graph.num_nodes:
             break
+        if least and plan.need.least > least * WORTHWHILE:
+            break
+        least = plan.need.least
         counts.append(2 * parts)
         check()
     return Prepared(
         data_dir=folder, budget=budget, graph=graph, partition=part, sizes=sizes, model=model,
-        method=method, plan=plan, train_rows=train_rows, partition_s=seconds,
+        method=method, plan=plan, train_rows=train_rows, partition_s=seconds, searched=config.parts == "auto",
     )  # fmt: skip
 
 
 def _partition(
-    config: RunConfig, graph: Graph, parts: int, folder: Path, budget: Limit, check: Check
+    config: RunConfig, graph: Graph, parts: int, folder: Path, budget: Limit, check: Check, afford: Afford
 ) -> tuple[Partition, float]:
     """(Partition, seconds spent now)."""
     key = store_key(graph, parts, config.partitioner, config.seed)
     if not archive.exists(store_path(folder, key)) and parts > 1:
         needs = methods.assign_bytes(graph.num_nodes, graph.num_edges, config.partitioner.name, symmetric=False)
-        _afford(f"partitioning {graph.name}", needs, budget)
+        afford(f"partitioning {graph.name}", needs, budget)
     start = time.perf_counter()
     made = partition(graph, parts, config.partitioner, config.seed, folder, check=check)
     return made, 0.0 if made.reused else time.perf_counter() - start
 
 
 def _afford(what: str, needs: int, budget: Limit) -> None:
+    if budget.bytes < SLACK_BYTES and needs <= NAMING_BYTES:
+        return  # no run fits such a budget: `require_fit` refuses it, by the number that works
     if needs > budget.bytes:
         raise DoesNotFit(
             f"{what} needs {units.format_size(needs)} of host memory, {units.format_size(budget.bytes)} allowed "
-            f"({budget.source}); set memory.host={needs} once, stores are reused afterwards"
+            f"({budget.source}); set memory.host={needs} or more this once, stores are reused afterwards"
         )
+
+
+def _ignore(what: str, needs: int, budget: Limit) -> None:
+    pass
 
 
 def require_fit(prepared: Prepared) -> None:
@@ -164,7 +183,7 @@ def require_fit(prepared: Prepared) -> None:
     """
     least, budget = prepared.least_bytes, prepared.budget
     if least > budget.bytes:
-        more = "" if prepared.method != "pull" else " or use more parts"
+        more = " or use more parts" if prepared.method == "pull" and not prepared.searched else ""
         raise DoesNotFit(
             f"needs {units.format_size(least)} of host memory at parts={prepared.partition.parts}, "
             f"{units.format_size(budget.bytes)} allowed ({budget.source}); set memory.host={least}{more}"
