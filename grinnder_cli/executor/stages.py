@@ -71,10 +71,16 @@ class Stages:
         layer = self.spec.layer(index)
         return self.model.before(layer, h) if layer.transform_first else h
 
-    def _local(self, index: int, z: Tensor, skip: Tensor | None, ids: Tensor, epoch: int, train: bool) -> Tensor:
-        layer = self.spec.layer(index)
-        late = not layer.transform_first or (index == 1 and self.ax)
-        return self.model.activate(layer, self.model.after(layer, z, weight=late), skip, ids, epoch, train)
+    def _late(self, index: int) -> bool:
+        """The layer's weight comes after its aggregation."""
+        return not self.spec.layer(index).transform_first or (index == 1 and self.ax)
+
+    def _local(self, index: int, z: Tensor, skip: Tensor | None, nodes: Nodes, rows: slice, epoch: int, train: bool,
+               both: bool) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        return self.model.local(
+            self.spec.layer(index), z, skip, nodes.id[rows], nodes.scale[rows], epoch, train,
+            weight=self._late(index), both=both,
+        )  # fmt: skip
 
     def _cast(self, x: Tensor) -> Tensor:
         return x.to(next(self.model.parameters()).dtype)
@@ -100,22 +106,22 @@ class Stages:
         """Z_l -> Y_{l+1}, scaled for sending, into `y`; h_l into `carry` where the next layer has a residual."""
         for rows in self._stretches(len(z)):
             own = None if skip is None else self._cast(skip[rows])
-            h = self._local(index, z[rows], own, nodes.id[rows], epoch, train)
+            sent, h = self._local(index, z[rows], own, nodes, rows, epoch, train, carry is not None)
             if carry is not None:
+                assert h is not None
                 carry[rows] = h
-            torch.mul(self._before(index + 1, h), nodes.scale[rows, None], out=y[rows])
+            y[rows] = self._before(index + 1, sent)
 
     def loss(self, z: Tensor, nodes: Nodes, tally: Tally, *, train: bool, evaluate: bool, dz: Tensor | None) -> None:
         """Z_L -> logits; in training the loss, parameter gradients and dZ_L (scaled, into `dz`); tallies accuracy.
 
         Loss: cross entropy, mean over the labelled training rows of the whole graph.
         """
-        layer = self.spec.layer(self.spec.depth)
-        late = not layer.transform_first or (layer.index == 1 and self.ax)
+        late = self._late(self.spec.depth)
         for rows in self._stretches(len(z)):
             leaf = z[rows].detach().requires_grad_(dz is not None)
             with torch.set_grad_enabled(train):
-                logits = self.model.after(layer, leaf, weight=late)
+                logits = self.model.logits(leaf, weight=late)
             target, role = nodes.y[rows].long(), nodes.role[rows]
             if evaluate:
                 self._count(logits.detach(), target, role, tally)
@@ -156,15 +162,17 @@ class Stages:
         """dY_l -> gradients of Local_{l-1}: parameters, dZ_{l-1} (scaled, into `dz`), dC_{l-1} (into `skip_grad`).
 
         Args:
+            dy: gradient of what was sent, so not scaled: the rows' scale is part of Local_{l-1}.
             index: l; Local_{l-1} is computed again from `z` and `skip`.
             carry_grad: dC_l, what layer l's residual returned for h_{l-1}.
         """
         for rows in self._stretches(len(dy)):
             leaf = z[rows].detach().requires_grad_(dz is not None)
             own = None if skip is None else self._cast(skip[rows]).detach().requires_grad_(skip_grad is not None)
-            h = self._local(index - 1, leaf, own, nodes.id[rows], epoch, True)
-            outputs, grads = [self._before(index, h)], [dy[rows]]
+            sent, h = self._local(index - 1, leaf, own, nodes, rows, epoch, True, carry_grad is not None)
+            outputs, grads = [self._before(index, sent)], [dy[rows]]
             if carry_grad is not None:
+                assert h is not None
                 outputs, grads = [*outputs, h], [*grads, carry_grad[rows]]
             torch.autograd.backward(outputs, grads)
             if dz is not None:
@@ -174,7 +182,7 @@ class Stages:
                 assert own is not None and own.grad is not None
                 skip_grad[rows] = own.grad
 
-    def backward_enter(self, dy: Tensor, x: Tensor) -> None:
+    def backward_enter(self, dy: Tensor, x: Tensor, nodes: Nodes) -> None:
         """dY_1 -> gradient of the weight before the first aggregation."""
         for rows in self._stretches(len(dy)):
-            self._before(1, self._cast(x[rows])).backward(dy[rows])
+            self._before(1, self._cast(x[rows])).backward(dy[rows] * nodes.scale[rows, None])

@@ -122,7 +122,8 @@ class Visit:
         buffer = lent or self._admitted(action)
         start = time.perf_counter()
         if owner == self.part:
-            self._assembly()[padded(action.nbytes) - action.nbytes : padded(action.nbytes)] = payload(buffer, action.nbytes)
+            end = padded(action.nbytes)
+            self._assembly()[end - action.nbytes : end] = payload(buffer, action.nbytes)
         else:
             first, count = int(counts[:owner].sum()), int(counts[owner])
             rows = self._field(f"recv_{self.sizes.side(self._name)}", "rows")[first : first + count]
@@ -181,9 +182,9 @@ class Visit:
         if step.op is Op.ENTER:
             stages.enter(self._need("x"), nodes, self._some(out("y1")))
         elif step.op is Op.BACKWARD:
-            dy = self._aggregate(nodes, None)
+            dy = self._aggregate(None, None)
             if layer == 1:
-                stages.backward_enter(dy, self._need("x"))
+                stages.backward_enter(dy, self._need("x"), nodes)
                 return outputs
             below = layer - 1
             stages.backward(
@@ -199,7 +200,7 @@ class Visit:
             )
         else:
             ax = self._input("ax")
-            z = self._aggregate(nodes, out(f"z{layer}")) if ax is None else ax
+            z = self._aggregate(nodes.scale, out(f"z{layer}")) if ax is None else ax
             if step.op is Op.FORWARD:
                 carry, y = out(f"c{layer + 1}"), self._some(out(f"y{layer + 1}"))
                 stages.forward(layer, z, self._skip(layer), nodes, epoch, step.train, carry, y)
@@ -219,22 +220,29 @@ class Visit:
         """Own rows the residual of `layer` adds, or None."""
         return self._input(f"c{layer}" if layer > 1 else "x")
 
-    def _aggregate(self, nodes: Nodes, out: Tensor | None) -> Tensor:
-        """The operator (or its transpose) on [own | halo]: [n, W]."""
-        topo = f"topo_{self.sizes.side(self._name)}"
-        row = self._row_bytes()
-        halo = int(self.sizes.halo(self._name)[self.part].sum())
-        begin = padded(self.rows * row) - self.rows * row
-        if self._cached_own is not None:
-            self._assembly()[begin : padded(self.rows * row)] = self._cached_own
-        x = self._matrix(self._assembly()[begin : begin + (self.rows + halo) * row], self._dtype, row)
+    def _aggregate(self, scale: Tensor | None, out: Tensor | None) -> Tensor:
+        """The edges (or their transpose) on [own | halo], rows scaled: [n, W]."""
+        topo, row = f"topo_{self.sizes.side(self._name)}", self._row_bytes()
         if out is None:
             buffer = self.host.pool.take(padded(self.rows * row))
             self._lent.append(buffer)
             out = self._matrix(payload(buffer, self.rows * row), self._dtype, row)
         weight = self._field(topo, "weight") if self.sizes.weighted else None
         indptr, indices = self._field(topo, "indptr"), self._field(topo, "indices")
-        return spmm(indptr, indices, x, weight=weight, scale=nodes.scale, out=out)
+        return spmm(indptr, indices, self._own_and_halo(), weight=weight, scale=scale, out=out)
+
+    def _own_and_halo(self) -> Tensor:
+        """[n + h, W]."""
+        row, own = self._row_bytes(), self._cached_own
+        halo = int(self.sizes.halo(self._name)[self.part].sum())
+        if own is not None and not halo:
+            return self._matrix(own, self._dtype, row)
+        begin, end = padded(self.rows * row) - self.rows * row, padded(self.rows * row)
+        if own is not None:
+            start = time.perf_counter()
+            self._assembly()[begin:end] = own
+            self.host.clock.gather += time.perf_counter() - start
+        return self._matrix(self._assembly()[begin : end + halo * row], self._dtype, row)
 
     # ------------------------------------------------------------------ writes
     def hand_on(self, outputs: dict[str, Buffer]) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 from grinnder_cli.model.kernels import dropout
+from grinnder_cli.model.local import norm_act
 from grinnder_cli.model.spec import LayerSpec, ModelSpec
 
 
@@ -43,65 +44,84 @@ class GCN(torch.nn.Module):
         """What layer `layer` sends: h_{l-1} -> Y_l."""
         return F.linear(h, self._conv(layer).lin.weight)
 
-    def after(self, layer: LayerSpec, z: Tensor, *, weight: bool) -> Tensor:
-        """What it received: Z_l -> the convolution's output.
+    def logits(self, z: Tensor, *, weight: bool) -> Tensor:
+        """Z_L -> the last convolution's output.
 
         Args:
             weight: the layer's weight was not applied before the aggregation.
         """
-        conv = self._conv(layer)
+        conv = self.convs[-1]
         return F.linear(z, conv.lin.weight, conv.bias) if weight else z + conv.bias
 
-    def activate(
-        self, layer: LayerSpec, m: Tensor, skip: Tensor | None, ids: Tensor, epoch: int, train: bool
-    ) -> Tensor:
-        """Convolution's output -> h_l, for every layer but the last.
+    def local(
+        self,
+        layer: LayerSpec,
+        z: Tensor,
+        skip: Tensor | None,
+        ids: Tensor,
+        scale: Tensor,
+        epoch: int,
+        train: bool,
+        *,
+        weight: bool,
+        both: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Z_l -> (scale * h_l, h_l if `both`), for every layer but the last.
 
         Args:
-            m: [n, d_out].
+            z: [n, exchanged].
             skip: the residual's rows [n, d_out], or None.
             ids: original node ids int64 [n].
+            scale: [n], applied to what is sent.
             epoch: counted from 0; with layer and seed it decides the dropout mask.
             train: dropout on.
+            weight: as in `logits`.
         """
-        if self.spec.norm == "layer":
-            m = self.norms[layer.index - 1](m)
-        if skip is not None:
-            m = m + skip
-        m = m.relu()
-        if not train or self.spec.dropout == 0:
-            return m
-        stream = 2 * (epoch * self.spec.depth + layer.index - 1) % 2**32
-        return dropout(m, ids, seed=self.seed, stream=stream, p=self.spec.dropout)
+        conv, bias = self.convs[layer.index - 1], self.convs[layer.index - 1].bias
+        if weight:
+            z, bias = F.linear(z, conv.lin.weight, bias), None
+        norm = self.norms[layer.index - 1] if self.spec.norm == "layer" else None
+        return norm_act(
+            z,
+            bias=bias,
+            gamma=None if norm is None else norm.weight,
+            beta=None if norm is None else norm.bias,
+            eps=1e-5 if norm is None else norm.eps,
+            skip=skip,
+            scale=scale,
+            ids=ids,
+            seed=self.seed,
+            stream=self._stream(layer, epoch),
+            p=self.spec.dropout if train else 0.0,
+            both=both,
+        )
 
-    # ------------------------------------------------------------------ the whole model, in memory
-    def forward(
-        self,
-        x: Tensor,
-        aggregate: Callable[[Tensor], Tensor],
-        ids: Tensor,
-        epoch: int,
-        *,
-        received: Tensor | None = None,
-    ) -> Tensor:
-        """Logits of every node; `self.training` switches dropout.
+    def _stream(self, layer: LayerSpec, epoch: int) -> int:
+        """Second word of dropout's key (method.md, section 7)."""
+        return 2 * (epoch * self.spec.depth + layer.index - 1) % 2**32
+
+    # ------------------------------------------------------------------ the whole model, as PyG computes it
+    def forward(self, x: Tensor, adjacency: tuple, epoch: int) -> Tensor:
+        """Logits of every node by PyG's convolutions and torch's own operators; the oracle of the planned stages.
+
+        Dropout alone is ours, so that curves can be compared; `self.training` switches it.
+
+        Shapes:
+            x: [N, F] in the order of the ids 0..N-1.
 
         Args:
-            x: [N, F].
-            aggregate: [N, W] -> [N, W], A_hat times its argument, differentiable.
-            received: A_hat X where it is kept, else None.
+            adjacency: what each convolution takes after x.
         """
-        h = x
+        h, ids = x, torch.arange(len(x))
         for layer in self.spec.layers:
-            constant = layer.index == 1 and received is not None
-            first = layer.transform_first and not constant
-            z = received if constant else aggregate(self.before(layer, h) if first else h)
-            assert z is not None
-            m = self.after(layer, z, weight=not first)
+            m = self.convs[layer.index - 1](h, *adjacency)
             if layer.index == self.spec.depth:
                 return m
-            h = self.activate(layer, m, h if layer.residual else None, ids, epoch, self.training)
-        return h
+            m = self.norms[layer.index - 1](m) if self.spec.norm == "layer" else m
+            h = (m + h if layer.residual else m).relu()
+            if self.training and self.spec.dropout:
+                h = dropout(h, ids, seed=self.seed, stream=self._stream(layer, epoch), p=self.spec.dropout)
+        raise AssertionError("a model has at least one layer")
 
 
 def build(spec: ModelSpec, seed: int, dtype: torch.dtype) -> GCN:

@@ -76,6 +76,15 @@ class OperatorSizes:
         """[reader, owner] rows of an exchanged tensor."""
         return self.halo_in if self.side(tensor) == "in" else self.halo_out
 
+    @cached_property
+    def _starts(self) -> dict[str, np.ndarray]:
+        halos = {"in": self.halo_in, "out": self.halo_out}
+        return {side: np.cumsum(halo, axis=1) - halo for side, halo in halos.items()}
+
+    def halo_starts(self, tensor: str) -> np.ndarray:
+        """[reader, owner], at which row of the reader's halo the owner's rows begin."""
+        return self._starts[self.side(tensor)]
+
     def layout(self, name: str, part: int) -> Layout:
         """Arrays in the chunk of constant `name`."""
         n = int(self.rows[part])

@@ -44,12 +44,13 @@ class InboxCursor:
         end = padded(self.nbytes) if self.high == self.nbytes else self.high // BLOCK * BLOCK
         if end <= begin:
             return 0, 0
-        if self.start < 0:
-            fresh = (begin, end)
-        else:
-            fresh = (self.stop, end) if end > self.stop else (begin, self.start)
+        start, stop = self.start, self.stop
         self.start, self.stop = begin, end
-        return fresh if fresh[1] > fresh[0] else (0, 0)
+        if start < 0:
+            return begin, end
+        if end > stop:
+            return stop, end
+        return (begin, start) if start > begin else (0, 0)
 
     def waiting(self) -> tuple[int, int]:
         """Filled bytes that no whole block covers yet: (begin, end), less than one block."""

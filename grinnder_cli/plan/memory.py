@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import BLOCK, padded
 from grinnder_cli.plan.methods.pull import PullProgram
-from grinnder_cli.plan.steps import Kind, Mode, Op, Step
+from grinnder_cli.plan.steps import Mode, Op, Step
 
 LOCAL_BLOCK_BYTES = 1 << 20
 """Rows of Local_l are computed in stretches of about this many bytes: temporaries stay small and in cache."""
@@ -38,7 +38,7 @@ class Need:
     Attributes:
         fixed, visit: see the module's text; one visit at a time.
         overlapped: `visit` when the next visit's reads are on their way meanwhile.
-        chunks: all chunks of all tensors; a cache of this size holds everything.
+        chunks: all chunks the steps touch; a cache of this size holds everything.
     """
 
     fixed: int
@@ -51,12 +51,18 @@ class Need:
         """The smallest memory.host the run works in."""
         return self.fixed + self.visit
 
+    @property
+    def everything(self) -> int:
+        """A memory.host in which nothing but prepared input ever comes from storage."""
+        return self.fixed + self.overlapped + self.chunks
+
 
 def need(program: PullProgram) -> Need:
     """What the program needs."""
     phases = {program.unit(e).phase: program.unit(e).steps for e in range(program.first, program.first + 2)}
     phases[None] = program.unit(program.last).steps
     visit = overlapped = 0
+    touched = {access.chunk.tensor for steps in phases.values() for s in steps for access in (*s.reads, *s.writes)}
     for steps in phases.values():
         reads = [_reads(program, step) for step in steps]
         wholes = [read + _rest(program, step) for read, step in zip(reads, steps, strict=True)]
@@ -69,7 +75,7 @@ def need(program: PullProgram) -> Need:
         fixed=weights + tables + edges + SLACK_BYTES,
         visit=visit,
         overlapped=overlapped,
-        chunks=sum(t.total_bytes for t in program.tensors.values()),
+        chunks=sum(t.total_bytes for t in program.tensors.values() if t.name in touched),
     )
 
 
@@ -100,14 +106,9 @@ def _exchanged_name(step: Step) -> str:
     return f"{'dz' if step.op is Op.BACKWARD else 'y'}{step.layer}"
 
 
-def inmemory_bytes(model: ModelSpec, nodes: int, edges: int, itemsize: int, *, symmetric: bool, weighted: bool) -> int:
-    """Host memory of method=inmemory, bytes: input, operator, what autograd saves, gradients in flight."""
-    operator = (4 + itemsize * weighted) * edges * (1 if symmetric else 2) + 8 * nodes
+def pyg_bytes(model: ModelSpec, nodes: int, edges: int, itemsize: int) -> int:
+    """Host memory of method=pyg, bytes: input, adjacency, what autograd saves, gradients in flight (csr; roughly)."""
     saved = sum(4 * layer.d_out + layer.exchanged for layer in model.layers)
     widths = model.layers[0].d_in + saved + 4 * model.widest
-    return operator + nodes * widths * itemsize + WEIGHT_COPIES * model.parameter_count * itemsize + SLACK_BYTES
-
-
-def constants_bytes(program: PullProgram) -> int:
-    """Bytes of all prepared input."""
-    return sum(t.total_bytes for t in program.tensors.values() if t.kind is Kind.CONSTANT)
+    adjacency = 2 * (8 + itemsize) * edges + 8 * nodes
+    return adjacency + nodes * widths * itemsize + WEIGHT_COPIES * model.parameter_count * itemsize + SLACK_BYTES

@@ -4,6 +4,9 @@ Choices that a key leaves at `auto` are made by predicted bytes of a steady epoc
 measured and nothing is read but sizes.
 """
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,15 +17,16 @@ from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.operator import OperatorSizes
 from grinnder_cli.plan.memory import Need, need
 from grinnder_cli.plan.methods.pull import PullProgram
-from grinnder_cli.plan.simulate import EpochActions, Schedule, Traffic
+from grinnder_cli.plan.schedule import Schedule, make_schedule
+from grinnder_cli.plan.simulate import EpochActions, Traffic
 
-HORIZON = 6
-"""Epochs simulated to compare choices; the last one's traffic is taken as steady."""
+HORIZON = 3
+"""Epochs after the first that are simulated to compare choices; the last but one is taken as steady."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A planned run of method=pull.
+    """A planned run of method=pull; method=inmemory is the same with one part and a cache that holds everything.
 
     Attributes:
         program: steps of every epoch.
@@ -46,9 +50,16 @@ class Plan:
     epochs: tuple[Traffic, ...]
     written: frozenset[str]
 
+    resident: bool
+
     @property
     def fits(self) -> bool:
         return self.capacity >= 0
+
+    @property
+    def least(self) -> int:
+        """The smallest memory.host the run works in, bytes."""
+        return self.need.everything if self.resident else self.need.least
 
     @property
     def room(self) -> int:
@@ -79,6 +90,19 @@ class Plan:
         return Traffic(*(getattr(total, name) // count for name in Traffic.__slots__))
 
 
+@contextmanager
+def _without_gc() -> Iterator[None]:
+    """A plan is millions of small tuples and no cycles: the collector would walk them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_without_gc()
 def make_plan(
     config: RunConfig,
     model: ModelSpec,
@@ -97,6 +121,7 @@ def make_plan(
         The plan; check `fits`. Where the budget is too small the plan shows the least that works.
     """
     itemsize = np.dtype(config.dtype).itemsize
+    resident = config.method.name == "inmemory"
     last = max(config.epochs, first + 1) - 1
 
     def program(ax: bool, gathered: frozenset[str], until: int = last) -> PullProgram:
@@ -105,45 +130,49 @@ def make_plan(
             first=first, last=until, eval_every=config.eval_every,
         )  # fmt: skip
 
-    def build(candidate: PullProgram, cache: str) -> tuple[Schedule, Need, int]:
+    def build(candidate: PullProgram, cache: str, *, single: bool = False) -> tuple[Schedule, Need, int]:
         wants = need(candidate)
+        if resident:
+            everything = make_schedule(candidate, "opt", wants.chunks, lookahead=True, single=True)
+            return everything, wants, budget - wants.everything
         lookahead = budget >= wants.fixed + wants.overlapped
         capacity = budget - wants.fixed - (wants.overlapped if lookahead else wants.visit)
-        tensor_bytes = {name: spec.total_bytes for name, spec in candidate.tensors.items()}
         room = 0 if cache == "none" else min(max(capacity, 0), wants.chunks)
-        return Schedule(candidate, POLICIES[cache](tensor_bytes), room, lookahead=lookahead), wants, capacity
+        return make_schedule(candidate, cache, room, lookahead=lookahead, single=single), wants, capacity
 
     def steady(candidate: PullProgram, cache: str) -> tuple[tuple[bool, int], frozenset[str]]:
-        """Order of preference (fits first, then bytes of a steady epoch), and the tensors such an epoch reads."""
-        schedule, _, capacity = build(candidate, cache)
+        """Order of preference (fits first, then bytes of a steady epoch), and the tensors such an epoch reads.
+
+        What does not fit is not simulated; there the smaller need is preferred.
+        """
+        schedule, wants, capacity = build(candidate, cache, single=True)
+        if capacity < 0:
+            return (True, wants.least), frozenset()
         epochs = schedule.totals()
         epoch = epochs[max(len(epochs) - 2, 0)]
         return (capacity < 0, epoch.traffic.total_bytes), epoch.loaded
 
     horizon = min(last, first + HORIZON)
-    caches = list(POLICIES) if config.cache.name == "auto" else [config.cache.name]
+    caches = ["opt"] if resident else list(POLICIES) if config.cache.name == "auto" else [config.cache.name]
     trial = caches[-1]  # opt where the choice is free: a sound measure for the other choices
 
+    packs = frozenset(program(True, frozenset()).exchanged + program(False, frozenset()).exchanged)
+    start = packs if config.plan.exchange == "gather" else frozenset()
     axes = [True, False] if config.plan.ax == "auto" else [config.plan.ax == "on"]
-    best: tuple | None = None
-    for ax in axes:
-        names = program(ax, frozenset()).exchanged
-        gathered = frozenset(names) if config.plan.exchange == "gather" else frozenset()
-        value, _ = steady(program(ax, gathered, horizon), trial)
-        if config.plan.exchange == "auto":
-            for name in names:  # whole chunks only where they never come from storage
-                other, loaded = steady(program(ax, gathered | {name}, horizon), trial)
-                if other <= value and name not in loaded:
-                    gathered, value = gathered | {name}, other
-        if best is None or value < best[0]:
-            best = (value, ax, gathered)
-    assert best is not None
-    _, ax, gathered = best
-    costs = {name: steady(program(ax, gathered, horizon), name)[0][1] for name in caches}
+    values = {ax: steady(program(ax, start, horizon), trial)[0] for ax in axes}
+    ax = min(axes, key=values.__getitem__)
+    gathered, value = start & frozenset(program(ax, start).exchanged), values[ax]
+    if config.plan.exchange == "auto":
+        for name in program(ax, start).exchanged:  # whole chunks only where they never come from storage
+            other, loaded = steady(program(ax, gathered | {name}, horizon), trial)
+            if other <= value and name not in loaded:
+                gathered, value = gathered | {name}, other
+    fits = not value[0]
+    costs = {name: steady(program(ax, gathered, horizon), name)[0][1] for name in caches if fits} or {caches[-1]: 0}
     cache = min(reversed(caches), key=costs.__getitem__)
 
     chosen = program(ax, gathered)
-    schedule, wants, capacity = build(chosen, cache)
+    schedule, wants, capacity = build(chosen, cache, single=not fits)
     epochs: list[EpochActions] = schedule.totals() if capacity >= 0 else []
     return Plan(
         program=chosen,
@@ -151,11 +180,12 @@ def make_plan(
         need=wants,
         capacity=capacity,
         cache=cache,
-        cache_reason=_cache_reason(config, cache, costs),
+        cache_reason=_cache_reason(config, cache, costs, resident=resident, fits=fits),
         exchange_reason=_exchange_reason(config, gathered, chosen.exchanged),
         ax_reason="asked for" if config.plan.ax != "auto" else "fewer bytes per epoch",
         epochs=tuple(epoch.traffic for epoch in epochs),
         written=frozenset().union(*(epoch.written for epoch in epochs)),
+        resident=resident,
     )
 
 
@@ -163,7 +193,11 @@ def _gib(nbytes: int) -> str:
     return f"{nbytes / 2**30:.3g} GiB"
 
 
-def _cache_reason(config: RunConfig, cache: str, costs: dict[str, int]) -> str:
+def _cache_reason(config: RunConfig, cache: str, costs: dict[str, int], *, resident: bool, fits: bool) -> str:
+    if resident:
+        return "everything stays in memory"
+    if not fits:
+        return "not compared: nothing fits"
     if config.cache.name != "auto":
         return "asked for"
     others = ", ".join(f"{name} {_gib(cost)}" for name, cost in costs.items() if name != cache)

@@ -2,19 +2,19 @@
 
 The result drives the executor, so predicted and measured bytes agree by construction. With
 lookahead, a step's reads begin before the step ahead of it has handed on its outputs, so that
-transfers overlap computation; what that step writes is read after it. An epoch that starts from a cache state seen before (same phase, same contents, same relative
-next uses) is not simulated again: its actions are replayed.
+transfers overlap computation; what that step writes is read after it. An epoch that starts
+from a cache state seen before (same phase, same contents, same relative next uses) is not
+simulated again: its actions are replayed.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from grinnder_cli.cache import FAR, CacheState, Entry, Policy
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.inbox import InboxCursor
-from grinnder_cli.plan.methods.pull import PullProgram
-from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step
+from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step, TensorSpec
 
 
 class Do(Enum):
@@ -151,11 +151,15 @@ class _Visit:
         self.dead: list[Chunk] = []
 
 
-class _Epoch:
-    """The simulation of one epoch; mutates the cache state it is given."""
+class EpochSimulation:
+    """The simulation of one epoch; mutates the cache state it is given.
 
-    def __init__(self, program: PullProgram, policy: Policy, state: CacheState) -> None:
-        self.tensors, self.policy, self.state = program.tensors, policy, state
+    Args:
+        record: note the actions; without them only bytes are counted, which is several times faster.
+    """
+
+    def __init__(self, tensors: dict[str, TensorSpec], policy: Policy, state: CacheState, *, record: bool) -> None:
+        self.tensors, self.policy, self.state, self.record = tensors, policy, state, record
         self.cursors: dict[Chunk, InboxCursor] = {}
         self.actions: list[Action] = []
         self.read = self.write = self.hit = self.asked = 0
@@ -201,11 +205,16 @@ class _Epoch:
         return tuple(self.actions)
 
     def _do(self, do: Do, access: Access) -> None:
-        self.actions.append(Action(do, access.chunk, access.nbytes, access.offset))
+        if self.record:
+            self.actions.append(Action(do, access.chunk, access.nbytes, access.offset))
+
+    def _do_chunk(self, do: Do, chunk: Chunk) -> None:
+        if self.record:
+            self.actions.append(Action(do, chunk, self.tensors[chunk.tensor].chunk_bytes[chunk.part]))
 
     def _discard(self, chunk: Chunk) -> None:
         self.state.remove(chunk)
-        self.actions.append(Action(Do.DISCARD, chunk, self.tensors[chunk.tensor].chunk_bytes[chunk.part]))
+        self._do_chunk(Do.DISCARD, chunk)
 
     def _room(self, chunk: Chunk, nbytes: int, next_use: int) -> bool:
         """Evict for `chunk` if the policy wants it to enter."""
@@ -216,7 +225,7 @@ class _Epoch:
                 continue
             self.state.remove(victim)
             size = self.tensors[victim.tensor].chunk_bytes[victim.part]
-            self.actions.append(Action(Do.EVICT, victim, size))
+            self._do_chunk(Do.EVICT, victim)
             cursor = self.cursors.get(victim)
             begin, end = cursor.writable() if cursor else (0, padded(size))
             self._count_write(victim, end - begin)
@@ -262,11 +271,13 @@ class _Epoch:
         if mode is not Mode.GATHER:
             self.state.entries[chunk].pinned += 1
             (visit.dead if over else visit.held).append(chunk)
+        elif over and self.state.entries[chunk].pinned:
+            visit.dead.append(chunk)  # the visit before this one still uses it
         elif over:
             self._discard(chunk)
 
     def _write(self, access: Access, use: int | None) -> None:
-        mode, chunk, nbytes, offset = access
+        mode, chunk, nbytes, _ = access
         if mode is Mode.SEND:
             self._send(access, use)
             return
@@ -290,7 +301,7 @@ class _Epoch:
             next_use = FAR if use is None else use
             if self.policy.everything and self._room(chunk, size, next_use):
                 self.state.add(chunk, Entry(padded(size), dirty=True, next_use=next_use))
-                self.actions.append(Action(Do.OPEN, chunk, size))
+                self._do_chunk(Do.OPEN, chunk)
         cursor.fill(access.offset, access.nbytes)
         if chunk in self.state.entries:
             self.state.touch(chunk)
@@ -301,54 +312,3 @@ class _Epoch:
             self._do(Do.STREAM, access)
         if cursor.complete:
             del self.cursors[chunk]
-
-
-class Schedule:
-    """The actions of every epoch of a run, in order, from an empty cache.
-
-    Args:
-        program: the steps.
-        policy: what stays.
-        capacity: bytes of host memory for resident chunks.
-        lookahead: a step's reads overlap the step before it.
-    """
-
-    def __init__(self, program: PullProgram, policy: Policy, capacity: int, *, lookahead: bool) -> None:
-        self.program, self.policy, self.capacity, self.lookahead = program, policy, capacity, lookahead
-        self._state = CacheState(capacity)
-        self._epoch = program.first
-        self._memo: dict = {}
-
-    def fresh(self) -> "Schedule":
-        """The same schedule from its first epoch; what was simulated before is remembered."""
-        copy = Schedule(self.program, self.policy, self.capacity, lookahead=self.lookahead)
-        copy._memo = self._memo
-        return copy
-
-    def next_epoch(self) -> EpochActions:
-        """Actions of the next epoch."""
-        unit, following = self.program.unit(self._epoch), self.program.unit(self._epoch + 1)
-        key = (unit.phase, following.phase, self.policy.key(self._state, 0))
-        if key not in self._memo:
-            self._memo[key] = self._simulate(unit.steps, unit.step_at, following.steps)
-        actions, entries = self._memo[key]
-        self._epoch += 1
-        self._state = CacheState(self.capacity)
-        for chunk, entry in entries:
-            self._state.add(chunk, replace(entry))
-        return actions
-
-    def _simulate(self, steps, step_at: int, following) -> tuple[EpochActions, list]:
-        uses = next_uses(steps, following)
-        epoch = _Epoch(self.program, self.policy, self._state)
-        done = epoch.run(steps, uses, self.lookahead)
-        for entry in self._state.entries.values():
-            entry.next_use = FAR if entry.next_use >= FAR else entry.next_use - len(uses)
-        traffic = Traffic(epoch.read, epoch.write, epoch.hit, epoch.asked)
-        actions = EpochActions(tuple(done), step_at, traffic, frozenset(epoch.written), frozenset(epoch.loaded))
-        return actions, [(chunk, replace(entry)) for chunk, entry in self._state.entries.items()]
-
-    def totals(self) -> list[EpochActions]:
-        """Every epoch of the run, simulated without running."""
-        walk = self.fresh()
-        return [walk.next_epoch() for _ in range(self.program.first, self.program.last + 1)]

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from grinnder_cli.partitioner.layout import padded
 
+
 class Kind(Enum):
     """What a tensor is; see the module's text."""
 
@@ -73,7 +74,7 @@ class Mode(Enum):
 
 
 class Access(NamedTuple):
-    """One touch of one chunk; for SEND `nbytes` and `offset` are the pack's within the inbox, else the chunk's and 0."""
+    """One touch of one chunk; `nbytes` and `offset` are of the chunk and 0, for SEND the pack's within the inbox."""
 
     mode: Mode
     chunk: Chunk

@@ -23,7 +23,7 @@ from grinnder_cli.model.spec import ModelSpec, describe
 from grinnder_cli.partitioner import methods, operator
 from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
 from grinnder_cli.partitioner.partition import Partition, partition, store_key, store_path
-from grinnder_cli.plan.memory import SLACK_BYTES, inmemory_bytes
+from grinnder_cli.plan.memory import SLACK_BYTES, pyg_bytes
 from grinnder_cli.plan.planner import Plan, make_plan
 from grinnder_cli.run.memory import Limit, host_limit
 
@@ -44,7 +44,7 @@ class Prepared:
         budget: host memory the run may use, and where that figure comes from.
         graph, partition, sizes, model: see their modules.
         method: resolved: pull, inmemory or pyg.
-        plan: of method=pull; None for the others.
+        plan: of pull and inmemory; None for pyg.
         train_rows: labelled training rows.
         partition_s: seconds spent making the partition now (0 if reused).
         searched: parts=auto chose the number of parts; more would not need less memory.
@@ -65,15 +65,12 @@ class Prepared:
     @property
     def least_bytes(self) -> int:
         """The smallest memory.host that works now, preparation still to be done included."""
-        run = self.plan.need.least if self.plan else self._whole_bytes()
+        run = self.plan.least if self.plan else self._whole_bytes()
         return max(run, *self._pending())
 
     def _whole_bytes(self) -> int:
         edges, itemsize = int(self.sizes.edges_in.sum()), np.dtype(self.sizes.dtype).itemsize
-        return inmemory_bytes(
-            self.model, self.graph.num_nodes, edges, itemsize,
-            symmetric=self.sizes.symmetric, weighted=self.sizes.weighted or self.method == "pyg",
-        )  # fmt: skip
+        return pyg_bytes(self.model, self.graph.num_nodes, edges, itemsize)
 
     def _pending(self) -> list[int]:
         """Host memory of preparation not found in a store, bytes per stage."""
@@ -134,7 +131,7 @@ def prepare_run(
         parts = int(counts[-1])
         part, seconds = _partition(config, graph, parts, folder, budget, check, afford)
         sizes = operator_sizes(graph, part, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
-        plan = make_plan(config, model, sizes, budget.bytes, first=first) if method == "pull" else None
+        plan = make_plan(config, model, sizes, budget.bytes, first=first) if method != "pyg" else None
         if plan is None or plan.fits or config.parts != "auto" or 2 * parts > graph.num_nodes:
             break
         if least and plan.need.least > least * WORTHWHILE:

@@ -16,8 +16,8 @@ from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.errors import DoesNotFit, NumericalError
 from grinnder_cli.executor.planned import PlannedRunner, scratch_bytes
 from grinnder_cli.executor.prepare import prepare_ax
+from grinnder_cli.executor.pyg import PyGRunner
 from grinnder_cli.executor.result import EpochResult
-from grinnder_cli.executor.whole import InMemoryRunner, PyGRunner
 from grinnder_cli.kill import kill_point
 from grinnder_cli.model.gcn import GCN, build
 from grinnder_cli.partitioner.operator import operator
@@ -34,7 +34,7 @@ from grinnder_cli.storage.scratch import Scratch, check_parent
 from grinnder_cli.storage.store import Backend
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-Runner = PlannedRunner | InMemoryRunner | PyGRunner
+Runner = PlannedRunner | PyGRunner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +197,6 @@ def _runner(
         layout = config.method.format
         return PyGRunner(graph, layout, model, optimizer, evaluate=due, check=visiting), None
     blocks = operator(graph, prepared.partition, prepared.sizes, prepared.data_dir, check=preparing)
-    if prepared.method == "inmemory":
-        ax = config.plan.ax != "off"
-        return InMemoryRunner(blocks, x_dtype, model, optimizer, ax=ax, evaluate=due, check=visiting), None
     plan = prepared.plan
     assert plan is not None
     ax_archive = None

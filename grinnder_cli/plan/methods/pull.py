@@ -154,13 +154,14 @@ class PullProgram:
         own = self._touch(Mode.WRITE, name, part)
         if name in self.gathered:
             return (), (own,)
-        halo, row = self.sizes.halo(name), self.tensors[name].width * self.itemsize
+        halo, starts = self.sizes.halo(name), self.sizes.halo_starts(name)
+        row = self.tensors[name].width * self.itemsize
         sends = tuple(
             Access(
                 Mode.SEND,
                 Chunk(f"{name}.in", int(reader)),
                 int(halo[reader, part]) * row,
-                int(halo[reader, :part].sum()) * row,
+                int(starts[reader, part]) * row,
             )
             for reader in halo[:, part].nonzero()[0]
         )

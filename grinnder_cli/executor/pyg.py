@@ -1,0 +1,107 @@
+"""method=pyg, the oracle: PyG's own convolutions on the whole graph in host memory, plain autograd.
+
+It trains the same model with the same weights, loss and dropout masks as the planned methods, so
+that a difference between their curves is a difference in exactness.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from grinnder_cli.dataset.graph import Graph
+from grinnder_cli.errors import ConfigError
+from grinnder_cli.executor.result import EpochResult
+from grinnder_cli.executor.stages import Tally
+from grinnder_cli.model.gcn import GCN
+from grinnder_cli.partitioner.operator import ROLES
+from grinnder_cli.plan.simulate import Traffic
+
+
+class PyGRunner:
+    """Full-batch training; the normalised adjacency is made once.
+
+    Args:
+        layout: "csr" (torch sparse CSR, gcn_norm as values) or "edge_index" (with gcn_norm as edge_weight).
+        evaluate: whether an epoch, counted from 0, is evaluated.
+        check: called between forward, backward and evaluation; raises to stop.
+    """
+
+    def __init__(
+        self, graph: Graph, layout: str, model: GCN, optimizer: torch.optim.Optimizer, *,
+        evaluate: Callable[[int], bool], check: Callable[[], None],
+    ) -> None:  # fmt: skip
+        from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+        dtype = next(model.parameters()).dtype
+        self.model, self.optimizer, self._due, self._check = model, optimizer, evaluate, check
+        self._masks = [torch.from_numpy(np.array(getattr(graph, f"{role}_mask"))).bool() for role in ROLES]
+        self._y = torch.from_numpy(np.array(graph.y)).long()
+        self._x = torch.from_numpy(np.array(graph.x)).to(dtype)
+        dst = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+        edge_index = torch.from_numpy(np.stack([np.asarray(graph.indices).astype(np.int64), dst]))
+        weight = None if graph.weight is None else torch.from_numpy(np.array(graph.weight)).to(dtype)
+        edge_index, weight = gcn_norm(edge_index, weight, graph.num_nodes, dtype=dtype)
+        for conv in model.convs:
+            conv.normalize = False
+        if layout == "edge_index":
+            self._adjacency: tuple = (edge_index, weight)
+        elif layout == "csr":
+            order = torch.argsort(edge_index[1] * graph.num_nodes + edge_index[0], stable=True)
+            counts = torch.bincount(edge_index[1], minlength=graph.num_nodes)
+            indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+            size = (graph.num_nodes, graph.num_nodes)
+            assert weight is not None
+            self._adjacency = (torch.sparse_csr_tensor(indptr, edge_index[0][order], weight[order], size),)
+        else:
+            raise ConfigError(f"method.format={layout}: csr and edge_index are known")
+
+    def run_epoch(self, epoch: int) -> EpochResult:
+        """Train one epoch and evaluate where it is due."""
+        self._check()
+        start = time.perf_counter()
+        self.model.train()
+        self.optimizer.zero_grad()
+        picked = self._masks[0]
+        loss = F.cross_entropy(self._logits(epoch)[picked], self._y[picked])
+        self._check()
+        forward = time.perf_counter()
+        loss.backward()
+        self.optimizer.step()
+        trained = time.perf_counter()
+        self._check()
+        accuracy = self._evaluate(epoch) if self._due(epoch) else None
+        end = time.perf_counter()
+        return EpochResult(
+            epoch=epoch,
+            train_loss=float(loss.detach()),
+            accuracy_pct=accuracy,
+            epoch_time_s=trained - start,
+            forward_s=forward - start,
+            backward_s=trained - forward,
+            eval_s=end - trained,
+            compute_s=end - start,
+            gather_s=0.0,
+            read_wait_s=0.0,
+            write_wait_s=0.0,
+            python_s=0.0,
+            measured=Traffic(),
+            predicted=Traffic(),
+        )
+
+    def _logits(self, epoch: int) -> Tensor:
+        return self.model(self._x, self._adjacency, epoch)
+
+    @torch.no_grad()
+    def _evaluate(self, epoch: int) -> tuple[float | None, float | None, float | None]:
+        self.model.eval()
+        right, tally = self._logits(epoch).argmax(1) == self._y, Tally()
+        for role, mask in enumerate(self._masks):
+            tally.correct[role], tally.counted[role] = int((right & mask).sum()), int(mask.sum())
+        return tally.accuracy_pct(0), tally.accuracy_pct(1), tally.accuracy_pct(2)
+
+    def close(self) -> None:
+        """Nothing to release."""
