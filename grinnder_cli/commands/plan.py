@@ -72,6 +72,7 @@ def describe(config: RunConfig, prepared: "Prepared") -> dict[str, Any]:
         "predicted_write_bytes": total.write_bytes,
         "read_bytes_per_epoch": steady.read_bytes,
         "write_bytes_per_epoch": steady.write_bytes,
+        "asked_bytes_per_epoch": steady.asked_bytes,
         "lower_bound_read_bytes": lower_bound_read_bytes(plan) * config.epochs if plan and plan.fits else 0,
         "min_host_bytes": least,
         "min_device_bytes": 0,
