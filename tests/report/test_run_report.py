@@ -40,8 +40,8 @@ def test_report_of_a_complete_run(tmp_path):
     assert found["read per epoch"] == "0.5 GiB"
     assert found["peak host"] == "128.0 MiB of 1.0 GiB allowed"
     assert found["epoch, median without the first"] == "2 s"
-    assert found["of it compute"] == "1 s, 50%"
-    assert found["of it read wait"] == "0.5 s, 25%"
+    assert found["of both compute"] == "1 s, 50%"
+    assert found["of both read wait"] == "0.5 s, 25%"
     assert found["hardware"].startswith("Fast CPU")
     assert found["run directory"] == str(run)
 
