@@ -5,7 +5,6 @@
 Shapes: n rows of one part or a stretch of it; widths as in `ModelSpec`.
 """
 
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +38,13 @@ class GCN(torch.nn.Module):
         assert isinstance(conv, GCNConv)
         return conv
 
+    def _norm(self, layer: LayerSpec) -> torch.nn.LayerNorm | None:
+        if self.spec.norm == "none":
+            return None
+        norm = self.norms[layer.index - 1]
+        assert isinstance(norm, torch.nn.LayerNorm)
+        return norm
+
     # ------------------------------------------------------------------ stages
     def before(self, layer: LayerSpec, h: Tensor) -> Tensor:
         """What layer `layer` sends: h_{l-1} -> Y_l."""
@@ -50,7 +56,7 @@ class GCN(torch.nn.Module):
         Args:
             weight: the layer's weight was not applied before the aggregation.
         """
-        conv = self.convs[-1]
+        conv = self._conv(self.spec.layers[-1])
         return F.linear(z, conv.lin.weight, conv.bias) if weight else z + conv.bias
 
     def local(
@@ -77,10 +83,10 @@ class GCN(torch.nn.Module):
             train: dropout on.
             weight: as in `logits`.
         """
-        conv, bias = self.convs[layer.index - 1], self.convs[layer.index - 1].bias
+        conv, norm = self._conv(layer), self._norm(layer)
+        bias = conv.bias
         if weight:
             z, bias = F.linear(z, conv.lin.weight, bias), None
-        norm = self.norms[layer.index - 1] if self.spec.norm == "layer" else None
         return norm_act(
             z,
             bias=bias,
