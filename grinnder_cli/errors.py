@@ -53,14 +53,15 @@ class StorageError(GrinnderError):
         wanted: bytes asked for.
         got: bytes transferred.
         errno: the system's error number, 0 if there was none (a short transfer).
+        why: what was found instead of an error number, for instance a checksum that does not match.
     """
 
     exit_code = 6
 
-    def __init__(self, op: str, path: str, offset: int, wanted: int, got: int, errno: int = 0) -> None:
+    def __init__(self, op: str, path: str, offset: int, wanted: int, got: int, errno: int = 0, why: str = "") -> None:
         self.op, self.path, self.offset = op, path, offset
         self.wanted, self.got, self.errno = wanted, got, errno
-        why = os.strerror(errno) if errno else "short transfer"
+        why = why or (os.strerror(errno) if errno else "short transfer")
         super().__init__(f"{op} of {wanted} bytes at offset {offset} of {path} failed after {got} bytes: {why}")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grinnder_cli.config.keys import PATH_KEYS, did_you_mean, known_keys, sections
+from grinnder_cli.config.keys import LITERAL_KEYS, did_you_mean, known_keys, sections
 from grinnder_cli.config.paths import conf_dir
 from grinnder_cli.errors import ConfigError
 
@@ -146,7 +146,7 @@ def _readable(word: str, key: str, value: str, multirun: bool) -> str:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    literal = key in PATH_KEYS and value not in ("", "null") and not (multirun and "," in value) and "${" not in value
+    literal = key in LITERAL_KEYS and value not in ("", "null") and not (multirun and "," in value) and "${" not in value
     try:
         override = OverridesParser.create().parse_override(word)
         sweep = override.is_sweep_override()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from grinnder_cli.config.faults import parse_faults
 from grinnder_cli.config.keys import did_you_mean
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.config.sizes import parse_size
@@ -53,6 +54,11 @@ def check(config: RunConfig) -> None:
         parse_size(config.memory.host, "memory.host")
     if config.storage.quota is not None:
         parse_size(config.storage.quota, "storage.quota")
+    if config.storage.fault is not None:
+        parse_faults(config.storage.fault)
+    rate = config.storage.max_gib_s
+    if rate is not None and not (math.isfinite(rate) and rate >= 1e-6):
+        raise ConfigError(f"storage.max_gib_s={rate} is out of range: a finite number above 0, or null for no limit")
     for key, path in (("out", config.out), ("storage.dir", config.storage.dir)):
         if not path or "\0" in path:
             raise ConfigError(f"{key} is empty or holds a null byte; name a directory")

@@ -11,6 +11,9 @@ from grinnder_cli.config.schema import RunConfig
 PATH_KEYS = ("out", "storage.dir", "data.dir", "dataset.path", "partitioner.path", "checkpoint.init")
 """Keys whose value is a path: taken literally, whatever characters it holds."""
 
+LITERAL_KEYS = (*PATH_KEYS, "storage.fault")
+"""Keys whose value is taken as typed: `=`, `,` and `*` in it are no syntax of the command line."""
+
 
 @functools.cache
 def known_keys() -> dict[str, Any]:

@@ -93,12 +93,26 @@ class CacheConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StorageConfig:
-    name: str = one_of("auto", "posix", "memory")
-    """Where chunks go that host memory does not hold."""
+    name: str = one_of("auto", "uring", "posix", "memory")
+    """Where chunks go that host memory does not hold; auto: uring where this machine allows it, else posix."""
     dir: str = "scratch"
     """Directory for scratch files; a private subdirectory is made and removed."""
     quota: str | None = None
     """Most bytes of scratch a run may preallocate (a size like 8GiB); null: what is free."""
+    verify: str = one_of("sample", "off", "always")
+    """Which written blocks are checksummed and compared whenever they are read; sample: every 16th on average."""
+    max_gib_s: float | None = None
+    """Most GiB per second read and written together, so that a shared machine stays usable; null: no limit."""
+    fault: str | None = None
+    """For tests: storage operations that go wrong, as rules `OPERATION:WHICH:EFFECT` joined by `+`.
+
+    OPERATION: read, write, all (both), open, fallocate, fsync, rename.
+    WHICH: the 3rd of the run (`3`), a range (`3-7`), the 3rd and all later ones (`3-`), every one (`*`); a large
+    transfer counts once per piece, and again for every repetition and continuation.
+    EFFECT: an error (`EIO`, `ENOSPC`, `EAGAIN`; `EAGAIN*100`: a hundred in a row), `short` (half), `short=1`,
+    `short=-1` (all but one byte), `delay=5ms`, `reorder` (completions in another order), and what no count tells of:
+    `lost` (a write reported as done that never happened), `flip` (a bit of what was read).
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,7 +109,7 @@ def summary(
         "exchange_reason": prepared.plan.exchange_reason if prepared.plan else "everything stays in memory",
         "ax": prepared.plan.program.ax if prepared.plan else None,
         "storage": backend.name if backend else "none",
-        "storage_fallback_reason": backend.note or None if backend else None,
+        "storage_fallback_reason": backend.fallback_reason or None if backend else None,
         "predicted_read_bytes": predicted.read_bytes,
         "measured_read_bytes": measured.read_bytes,
         "predicted_write_bytes": predicted.write_bytes,

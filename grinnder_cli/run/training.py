@@ -208,7 +208,7 @@ def _runner(
         quota, needs = units.parse_size(config.storage.quota, "storage.quota"), scratch_bytes(plan)
         if needs > quota:
             raise DoesNotFit(f"scratch needs {needs} bytes, storage.quota={config.storage.quota} allows {quota}")
-    backend = open_backend(config.storage.name, scratch)
+    backend = open_backend(config.storage, scratch)
     stack.callback(backend.close)
     runner = PlannedRunner(
         plan, blocks, ax_archive, x_dtype, model, optimizer, prepared.train_rows, backend, visiting

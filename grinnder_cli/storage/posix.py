@@ -1,18 +1,18 @@
-"""storage=posix: O_DIRECT preadv/pwritev on a few threads, every byte count checked."""
+"""storage=posix: preadv and pwritev on a few threads, every byte count checked."""
 
-import errno
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from grinnder_cli.errors import DataError, StorageError
+from grinnder_cli.storage.files import Files, OpenFile
 from grinnder_cli.storage.scratch import Scratch
-from grinnder_cli.storage.transfer import transfer
+from grinnder_cli.storage.transfer import TransferRules, pieces, transfer
 
 THREADS = 4
-"""Transfers in flight; enough for an NVMe disk at the sizes chunks have."""
+"""Transfers in flight; enough for an NVMe disk at the sizes pieces have."""
 
 
 class PosixBackend:
@@ -20,57 +20,53 @@ class PosixBackend:
 
     Args:
         scratch: where scratch files go.
+        rules: of every transfer.
+        fallback_reason: why this backend stands in for another, or "".
     """
 
     name = "posix"
 
-    def __init__(self, scratch: Scratch) -> None:
-        self.note = ""
-        self._scratch = scratch
-        self._open: list[int] = []
+    def __init__(self, scratch: Scratch, rules: TransferRules, fallback_reason: str = "") -> None:
+        self.verify, self.fallback_reason = rules.verify, fallback_reason
+        self._rules, self._files = rules, Files(scratch, rules)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="grinnder-io")
 
-    def _direct(self, path: str, flags: int) -> tuple[int, str]:
-        try:
-            fd = os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
-            self.note = f"O_DIRECT is refused for {path}: transfers go through the page cache"
-        self._open.append(fd)
-        return fd, path
+    @property
+    def note(self) -> str:
+        """What the user should know."""
+        return "; ".join(filter(None, (self.fallback_reason, self._files.note)))
 
-    def open(self, path: Path) -> tuple[int, str]:
-        """Open a prepared file.
+    def open(self, path: Path) -> OpenFile:
+        """Open a prepared file."""
+        return self._files.open(path)
 
-        Raises:
-            DataError: it cannot be opened.
-        """
-        try:
-            return self._direct(str(path), os.O_RDONLY)
-        except OSError as error:
-            raise DataError(f"store file {path} cannot be opened: {error.strerror}") from None
-
-    def create(self, name: str, nbytes: int) -> tuple[int, str]:
+    def create(self, name: str, nbytes: int) -> OpenFile:
         """Preallocate a scratch file."""
-        fd, path = self._scratch.create(name, nbytes)
-        os.close(fd)
-        try:
-            return self._direct(path, os.O_RDWR)
-        except OSError as error:
-            raise StorageError("open", path, 0, nbytes, 0, error.errno or errno.EIO) from None
+        return self._files.create(name, nbytes)
 
-    def submit(self, op: str, handle: tuple[int, str], offset: int, view: np.ndarray) -> Future:
-        """Begin a transfer on one of the threads."""
-        return self._pool.submit(transfer, op, handle[0], handle[1], offset, view)
+    def submit(self, op: str, handle: OpenFile, offset: int, view: np.ndarray) -> list[Future]:
+        """Begin a transfer, piece by piece, on the threads."""
+        move = partial(_read if op == "read" else _write, handle.fd)
+        return [
+            self._pool.submit(transfer, op, move, handle.path, offset + begin, view[begin:end],
+                              direct=handle.direct, rules=self._rules)
+            for begin, end in pieces(view.nbytes)
+        ]  # fmt: skip
 
-    def finish(self, pending: Future) -> int:
-        """Wait for it."""
-        return pending.result()
+    def finish(self, pending: list[Future]) -> int:
+        """Wait for all pieces, also where one failed: nothing may touch the buffer any more when this returns."""
+        wait(pending)
+        return sum(piece.result() for piece in pending)
 
     def close(self) -> None:
         """Stop the threads and close the files."""
-        self._pool.shutdown(wait=True)
-        while self._open:
-            os.close(self._open.pop())
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._files.close()
+
+
+def _read(fd: int, offset: int, view: np.ndarray) -> int:
+    return os.preadv(fd, [view.data], offset)
+
+
+def _write(fd: int, offset: int, view: np.ndarray) -> int:
+    return os.pwritev(fd, [view.data], offset)

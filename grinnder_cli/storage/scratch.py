@@ -6,7 +6,7 @@ import shutil
 import socket
 from pathlib import Path
 
-from grinnder_cli.errors import DoesNotFit, EnvironmentProblem, StorageError
+from grinnder_cli.errors import EnvironmentProblem
 
 PREFIX = "grinnder-"
 MARKER = ".grinnder-scratch"
@@ -25,9 +25,8 @@ def check_parent(directory: Path) -> None:
         probe.mkdir(0o700)
         probe.rmdir()
     except OSError as error:
-        raise EnvironmentProblem(
-            f"storage directory {directory} cannot be written: {error.strerror}; set storage.dir to a writable directory"
-        ) from None
+        raise EnvironmentProblem(f"storage directory {directory} cannot be written: {error.strerror}; "
+                                 "set storage.dir to a writable directory") from None  # fmt: skip
 
 
 class Scratch:
@@ -45,39 +44,31 @@ class Scratch:
 
     def __enter__(self) -> "Scratch":
         try:
-            self.path.mkdir(0o700)
-            self._fd = os.open(self.path / MARKER, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            while not self._make():
+                pass
             os.write(self._fd, f"{os.getpid()} {socket.gethostname()}\n".encode())
         except OSError as error:
-            raise EnvironmentProblem(f"cannot make scratch directory {self.path}: {error.strerror}") from None
+            self.__exit__()
+            raise EnvironmentProblem(f"cannot make scratch directory {self.path}: {error.strerror}; "
+                                     "`grinnder clean` removes what dead runs left") from None  # fmt: skip
         return self
 
-    def __exit__(self, *exc) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            shutil.rmtree(self.path, ignore_errors=True)
-
-    def create(self, name: str, nbytes: int) -> tuple[int, str]:
-        """Preallocate a file; returns an open descriptor (buffered) and its path.
-
-        Raises:
-            DoesNotFit: no space, with the bytes needed and free.
-        """
-        path = self.path / f"{name}.bin"
-        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            if nbytes:
-                os.posix_fallocate(fd, 0, nbytes)
-        except OSError as error:
+    def _make(self) -> bool:
+        """Make and lock the directory; False where `grinnder clean` took it for an orphan before it was locked."""
+        self.path.mkdir(0o700)
+        fd = os.open(self.path / MARKER, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink == 0:
             os.close(fd)
-            if error.errno in (28, 122, 27):  # ENOSPC, EDQUOT, EFBIG
-                raise DoesNotFit(
-                    f"scratch file {path} needs {nbytes} bytes, {free_bytes(self.path)} are free; "
-                    "free some, set storage.dir to a larger disk, or raise memory.host"
-                ) from None
-            raise StorageError("fallocate", str(path), 0, nbytes, 0, error.errno or 5) from None
-        return fd, str(path)
+            return False
+        self._fd = fd
+        return True
+
+    def __exit__(self, *exc: object) -> None:
+        if self._fd >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._fd)
+            self._fd = -1
 
 
 def free_bytes(directory: Path) -> int:

@@ -1,8 +1,9 @@
 """`ChunkStore`: where chunks go that host memory does not hold.
 
-Backends move bytes; this module knows which file and offset a chunk has, and counts what was
-submitted and moved. Constants are read from the stores preparation made; layer tensors and
-inboxes live in preallocated scratch files.
+Backends move bytes; this module knows which file and offset a chunk has, counts what was
+submitted and moved, and compares what comes back with what was written.
+Constants are read from the stores preparation made; layer tensors and inboxes live in
+preallocated scratch files.
 """
 
 from dataclasses import dataclass
@@ -12,9 +13,26 @@ from typing import Any, Protocol
 import numpy as np
 
 from grinnder_cli.errors import StorageError
+from grinnder_cli.storage.ledger import Ledger
 
-Ticket = tuple[Any, str, int]
-"""What a backend returned, the operation, and the bytes that must be moved."""
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A transfer on its way.
+
+    Attributes:
+        pending: what the backend returned.
+        op: "read" or "write".
+        chunk: (tensor, part).
+        offset: in the file, bytes.
+        view: the memory it works on.
+    """
+
+    pending: Any
+    op: str
+    chunk: tuple[str, int]
+    offset: int
+    view: np.ndarray
 
 
 class Backend(Protocol):
@@ -22,11 +40,17 @@ class Backend(Protocol):
 
     Attributes:
         name: registry name.
-        note: for the user: what is special (a fallback), or "".
+        note: for the user: what is special, a fallback included, or "".
+        fallback_reason: why it stands in for another backend, or "".
+        verify: storage.verify.
     """
 
     name: str
-    note: str
+    fallback_reason: str
+    verify: str
+
+    @property
+    def note(self) -> str: ...
 
     def open(self, path: Path) -> Any:
         """Open a prepared file for reading; returns a handle."""
@@ -61,12 +85,14 @@ class ChunkStore:
 
     Attributes:
         read_bytes, write_bytes: moved so far.
+        ledger: what scratch files hold.
     """
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.read_bytes = 0
         self.write_bytes = 0
+        self.ledger = Ledger(backend.verify)
         self._files: dict[str, _File] = {}
 
     def add_constant(self, tensor: str, path: Path, offsets: list[int]) -> None:
@@ -79,32 +105,43 @@ class ChunkStore:
         Raises:
             DoesNotFit: the disk has no room for it.
         """
-        self._files[tensor] = _File(self.backend.create(tensor, nbytes), f"scratch file {tensor}", offsets)
+        handle = self.backend.create(tensor, nbytes)
+        self._files[tensor] = _File(handle, getattr(handle, "path", f"scratch file {tensor}"), offsets)
 
     def read_async(self, tensor: str, part: int, view: np.ndarray) -> Ticket:
         """Begin reading a chunk's blocks into `view` (uint8, block-aligned, whole blocks)."""
-        file = self._files[tensor]
-        return self.backend.submit("read", file.handle, file.offsets[part], view), "read", view.nbytes
+        return self._submit("read", tensor, part, view, 0)
 
     def write_async(self, tensor: str, part: int, view: np.ndarray, begin: int = 0) -> Ticket:
         """Begin writing whole blocks of a chunk, from byte `begin` of it; `view` must stay untouched until `wait`."""
+        self.ledger.write((tensor, part), begin, view)
+        return self._submit("write", tensor, part, view, begin)
+
+    def _submit(self, op: str, tensor: str, part: int, view: np.ndarray, begin: int) -> Ticket:
         file = self._files[tensor]
-        return self.backend.submit("write", file.handle, file.offsets[part] + begin, view), "write", view.nbytes
+        offset = file.offsets[part] + begin
+        return Ticket(self.backend.submit(op, file.handle, offset, view), op, (tensor, part), offset, view)
 
     def wait(self, ticket: Ticket) -> int:
-        """Finish a transfer and check its count.
+        """Finish a transfer and check its count; of a read also what came back.
 
         Raises:
-            StorageError: it failed or moved fewer bytes.
+            StorageError: it failed, moved fewer bytes, or brought something else than was written.
         """
-        pending, op, wanted = ticket
-        got = self.backend.finish(pending)
+        op, wanted, path = ticket.op, ticket.view.nbytes, self._files[ticket.chunk[0]].path
+        got = self.backend.finish(ticket.pending)
         if got != wanted:
-            raise StorageError(op, self.backend.name, 0, wanted, got)
-        if op == "read":
-            self.read_bytes += got
-        else:
+            raise StorageError(op, path, ticket.offset, wanted, got)
+        if op == "write":
             self.write_bytes += got
+            return got
+        self.read_bytes += got
+        wrong = self.ledger.mismatch(ticket.chunk, ticket.view)
+        if wrong:
+            raise StorageError(
+                op, path, ticket.offset + wrong.begin, wrong.nbytes, wrong.nbytes,
+                why=f"the checksum of write {wrong.generation} does not match: it was lost or its bytes changed",
+            )  # fmt: skip
         return got
 
     def close(self) -> None:
