@@ -25,6 +25,7 @@ PLAIN = {
     "tables": "result tables of many runs: Markdown, CSV, LaTeX",
     "data": "data sets: list, info",
     "doctor": "check this machine and say what to mend",
+    "clean": "list scratch that dead runs left; --yes removes it",
 }
 """Commands with arguments of their own; module `grinnder_cli.commands.<name>`, function `main`."""
 
