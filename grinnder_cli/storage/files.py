@@ -74,6 +74,8 @@ class Files:
         self._fds.append(fd)
         try:
             self._refuse("fallocate")
+            if nbytes > free_bytes(self._scratch.path):  # before the disk is filled to the brim in vain
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if nbytes:
                 os.posix_fallocate(fd, 0, nbytes)
         except OSError as error:
