@@ -30,11 +30,6 @@ class Clock:
     compute: float = 0.0
 
 
-def payload(buffer: Buffer, nbytes: int) -> np.ndarray:
-    """A chunk's bytes: the end of its blocks."""
-    return buffer.array[padded(nbytes) - nbytes : padded(nbytes)]
-
-
 @dataclass(slots=True)
 class Host:
     """Host side of a run.
@@ -79,6 +74,10 @@ class Host:
         self.clock.read_wait += time.perf_counter() - start
 
     # ------------------------------------------------------------------ leaving the cache
+    def take(self, chunk: Chunk) -> Buffer:
+        """A resident chunk's buffer, which leaves the cache."""
+        return self.resident.pop(chunk)
+
     def discard(self, chunk: Chunk) -> None:
         """Free a resident chunk."""
         self.pool.give(self.resident.pop(chunk))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grinnder_cli.executor.host import Host, payload
+from grinnder_cli.executor.host import Host
 from grinnder_cli.executor.stages import Nodes, Stages, Tally
 from grinnder_cli.model.kernels import gather_rows, spmm
 from grinnder_cli.partitioner.layout import padded
@@ -38,8 +38,8 @@ class Visit:
         self._inputs: dict[str, Buffer] = {}
         self._lent: list[Buffer] = []
         self._reads: list[Ticket] = []
-        self._assembled: Buffer | None = None
-        self._cached_own: np.ndarray | None = None
+        self._own: Buffer | None = None
+        self._halo: Buffer | None = None
         self._modes = {access.chunk: access.mode for access in self.step.reads}
         self._name = f"{'dz' if self.step.op is Op.BACKWARD else 'y'}{self.step.layer}"
 
@@ -54,7 +54,7 @@ class Visit:
             elif self._modes[action.chunk] is Mode.READ:
                 self._inputs[action.chunk.tensor] = self._whole(action)
             elif self._modes[action.chunk] is Mode.OWN:
-                self._own(action)
+                self._own = self._whole(action)
             elif self._modes[action.chunk] is Mode.RECEIVE:
                 self._receive(action)
             else:
@@ -64,75 +64,64 @@ class Visit:
         """The chunk in a buffer: the cache's, or one lent to this visit."""
         if action.do is Do.HIT:
             return self.host.resident[action.chunk]
-        buffer = self.host.pool.take(padded(action.nbytes))
-        self._reads.append(self.host.load(action.chunk, buffer.array))
         if action.do is Do.ADMIT:
-            self.host.resident[action.chunk] = buffer
+            buffer = self.host.resident[action.chunk] = self.host.pool.take(padded(action.nbytes))
         else:
-            self._lent.append(buffer)
+            buffer = self._lend(action.nbytes)
+        self._reads.append(self.host.load(action.chunk, buffer.array))
         return buffer
-
-    def _assembly(self) -> np.ndarray:
-        """Blocks of [own | halo]: own rows end, halo rows begin, at byte `padded(own)`."""
-        if self._assembled is None:
-            row = self._row_bytes()
-            halo = int(self.sizes.halo(self._name)[self.part].sum())
-            self._assembled = self.host.pool.take(padded(self.rows * row) + padded(halo * row))
-            self._lent.append(self._assembled)
-        return self._assembled.array
 
     def _row_bytes(self) -> int:
         return self.host.tensors[self._name].width * np.dtype(self._dtype).itemsize
 
-    def _own(self, action: Action) -> None:
-        """Own rows: from storage straight into place, from the cache by a copy when the computation begins."""
-        if action.do is Do.LOAD:
-            self._reads.append(self.host.load(action.chunk, self._assembly()[: padded(action.nbytes)]))
-        else:
-            self._cached_own = payload(self._whole(action), action.nbytes)
+    def _lend(self, nbytes: int) -> Buffer:
+        """Memory until the visit ends."""
+        buffer = self.host.pool.take(padded(nbytes))
+        self._lent.append(buffer)
+        return buffer
 
     def _receive(self, action: Action) -> None:
-        begin = padded(self.rows * self._row_bytes())
-        blocks = self._assembly()[begin : begin + padded(action.nbytes)]
-        if action.do is Do.FETCH:
-            self._reads.append(self.host.load(action.chunk, blocks))
-            return
-        start = time.perf_counter()
-        buffer = self.host.resident.pop(action.chunk)
-        blocks[: action.nbytes] = buffer.array[: action.nbytes]
-        self.host.pool.give(buffer)
-        self.host.clock.gather += time.perf_counter() - start
-
-    def _admitted(self, action: Action) -> Buffer:
-        """A resident chunk, read first if it was only now admitted."""
-        if action.do is Do.ADMIT:
-            buffer = self.host.resident[action.chunk] = self.host.pool.take(padded(action.nbytes))
-            self.host.wait([self.host.load(action.chunk, buffer.array)])
-        return self.host.resident[action.chunk]
+        """The inbox, whole: the halo's rows in order."""
+        if action.do is Do.TAKE:
+            self._halo = self.host.take(action.chunk)
+            self._lent.append(self._halo)
+        else:
+            self._halo = self._lend(action.nbytes)
+            self._reads.append(self.host.load(action.chunk, self._halo.array))
 
     def _source(self, action: Action) -> None:
         """Copy the rows wanted of a whole chunk: all of the own one, of another part's those in the halo."""
-        owner, row = action.chunk.part, self._row_bytes()
-        counts = self.sizes.halo(self._name)[self.part]
-        self.host.wait(self._reads)  # the list of rows may still be on its way
         lent = None
-        if action.do is Do.LOAD:
-            lent = self.host.pool.take(padded(action.nbytes))
-            self.host.wait([self.host.load(action.chunk, lent.array)])
-        buffer = lent or self._admitted(action)
-        start = time.perf_counter()
-        if owner == self.part:
-            end = padded(action.nbytes)
-            self._assembly()[end - action.nbytes : end] = payload(buffer, action.nbytes)
+        if action.do is Do.HIT:
+            buffer = self.host.resident[action.chunk]
         else:
-            first, count = int(counts[:owner].sum()), int(counts[owner])
-            rows = self._field(f"recv_{self.sizes.side(self._name)}", "rows")[first : first + count]
-            begin = padded(self.rows * row) + first * row
-            source = self._matrix(payload(buffer, action.nbytes), self._dtype, row)
-            gather_rows(source, rows, out=self._matrix(self._assembly()[begin : begin + count * row], self._dtype, row))
+            buffer = self.host.pool.take(padded(action.nbytes))
+            self.host.wait([self.host.load(action.chunk, buffer.array)])
+            if action.do is Do.ADMIT:
+                self.host.resident[action.chunk] = buffer
+            else:
+                lent = buffer
+        self.host.wait(self._reads)  # the list of rows may still be on its way
+        start = time.perf_counter()
+        if action.chunk.part == self.part:
+            self._own = self._lend(action.nbytes)
+            self._own.array[: action.nbytes] = buffer.array[: action.nbytes]
+        else:
+            self._copy_halo(action, buffer)
         self.host.clock.gather += time.perf_counter() - start
         if lent:
             self.host.pool.give(lent)
+
+    def _copy_halo(self, action: Action, buffer: Buffer) -> None:
+        owner, row = action.chunk.part, self._row_bytes()
+        counts = self.sizes.halo(self._name)[self.part]
+        if self._halo is None:
+            self._halo = self._lend(int(counts.sum()) * row)
+        first, count = int(self.sizes.halo_starts(self._name)[self.part, owner]), int(counts[owner])
+        rows = self._field(f"recv_{self.sizes.side(self._name)}", "rows")[first : first + count]
+        source = self._matrix(buffer.array[: action.nbytes], self._dtype, row)
+        target = self._matrix(self._halo.array[first * row : (first + count) * row], self._dtype, row)
+        gather_rows(source, rows, out=target)
 
     # ------------------------------------------------------------------ views
     @staticmethod
@@ -141,7 +130,7 @@ class Visit:
 
     def _field(self, constant: str, field: str) -> Tensor:
         layout = self.sizes.layout(constant, self.part)
-        return torch.from_numpy(layout.views(payload(self._inputs[constant], layout.nbytes))[field])
+        return torch.from_numpy(layout.views(self._inputs[constant].array[: layout.nbytes])[field])
 
     def _input(self, name: str) -> Tensor | None:
         """Own rows of a tensor this visit reads, or None."""
@@ -149,7 +138,7 @@ class Visit:
             return None
         dtype = self._x_dtype if name == "x" else self._dtype
         spec = self.host.tensors[name]
-        data = payload(self._inputs[name], spec.chunk_bytes[self.part])
+        data = self._inputs[name].array[: spec.chunk_bytes[self.part]]
         return self._matrix(data, dtype, spec.width * np.dtype(dtype).itemsize)
 
     def _nodes(self) -> Nodes:
@@ -177,7 +166,7 @@ class Visit:
             if name not in outputs:
                 return None
             width = self.host.tensors[name].width * np.dtype(self._dtype).itemsize
-            return self._matrix(payload(outputs[name], self.rows * width), self._dtype, width)
+            return self._matrix(outputs[name].array[: self.rows * width], self._dtype, width)
 
         if step.op is Op.ENTER:
             stages.enter(self._need("x"), nodes, self._some(out("y1")))
@@ -224,25 +213,15 @@ class Visit:
         """The edges (or their transpose) on [own | halo], rows scaled: [n, W]."""
         topo, row = f"topo_{self.sizes.side(self._name)}", self._row_bytes()
         if out is None:
-            buffer = self.host.pool.take(padded(self.rows * row))
-            self._lent.append(buffer)
-            out = self._matrix(payload(buffer, self.rows * row), self._dtype, row)
+            out = self._matrix(self._lend(self.rows * row).array[: self.rows * row], self._dtype, row)
+        assert self._own is not None
+        own = self._matrix(self._own.array[: self.rows * row], self._dtype, row)
+        halo, count = None, int(self.sizes.halo(self._name)[self.part].sum())
+        if self._halo is not None:
+            halo = self._matrix(self._halo.array[: count * row], self._dtype, row)
         weight = self._field(topo, "weight") if self.sizes.weighted else None
         indptr, indices = self._field(topo, "indptr"), self._field(topo, "indices")
-        return spmm(indptr, indices, self._own_and_halo(), weight=weight, scale=scale, out=out)
-
-    def _own_and_halo(self) -> Tensor:
-        """[n + h, W]."""
-        row, own = self._row_bytes(), self._cached_own
-        halo = int(self.sizes.halo(self._name)[self.part].sum())
-        if own is not None and not halo:
-            return self._matrix(own, self._dtype, row)
-        begin, end = padded(self.rows * row) - self.rows * row, padded(self.rows * row)
-        if own is not None:
-            start = time.perf_counter()
-            self._assembly()[begin:end] = own
-            self.host.clock.gather += time.perf_counter() - start
-        return self._matrix(self._assembly()[begin : end + halo * row], self._dtype, row)
+        return spmm(indptr, indices, own, halo=halo, weight=weight, scale=scale, out=out)
 
     # ------------------------------------------------------------------ writes
     def hand_on(self, outputs: dict[str, Buffer]) -> None:
@@ -268,6 +247,6 @@ class Visit:
         first, count = int(counts[:reader].sum()), int(counts[reader])
         rows = self._field(f"send_{self.sizes.side(name)}", "rows")[first : first + count]
         row = self.host.tensors[name].width * np.dtype(self._dtype).itemsize
-        source = self._matrix(payload(outputs[name], self.rows * row), self._dtype, row)
+        source = self._matrix(outputs[name].array[: self.rows * row], self._dtype, row)
         self.host.send(action, source, rows)
 

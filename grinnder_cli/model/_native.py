@@ -6,7 +6,7 @@ from typing import Any
 
 from grinnder_cli import _lib
 
-INTERFACE_VERSION = 2
+INTERFACE_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

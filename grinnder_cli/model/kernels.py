@@ -30,16 +30,18 @@ def spmm(
     indices: Tensor,
     x: Tensor,
     *,
+    halo: Tensor | None = None,
     weight: Tensor | None = None,
     scale: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """`out[r] = scale[r] * sum of weight[e] * x[indices[e]] over e in [indptr[r], indptr[r + 1])`.
+    """`out[r] = scale[r] * sum of weight[e] * [x | halo][indices[e]] over e in [indptr[r], indptr[r + 1])`.
 
     Shapes:
         indptr: int64 [R + 1]; indptr[0] may be above 0 (a range of rows of a larger matrix).
         indices: int32 [E].
-        x: float32 or float64 [X, W]; weight: x's type [E]; scale: x's type [R].
+        x: float32 or float64 [X, W]; halo: x's type [H, W], rows X to X + H of the operand.
+        weight: x's type [E]; scale: x's type [R].
         out: x's type [R, W], not overlapping x; allocated if None.
 
     Raises:
@@ -54,6 +56,9 @@ def spmm(
     check_tensor("indptr", indptr, torch.int64, (rows + 1,))
     check_tensor("indices", indices, torch.int32, (indices.numel(),))
     check_tensor("x", x, x.dtype, (x.shape[0], width))
+    if halo is not None:
+        check_tensor("halo", halo, x.dtype, (halo.shape[0], width))
+    more = 0 if halo is None else halo.shape[0]
     if weight is not None:
         check_tensor("weight", weight, x.dtype, (indices.numel(),))
     if scale is not None:
@@ -63,22 +68,24 @@ def spmm(
     check_tensor("out", out, x.dtype, (rows, width))
     native = cpu_library()
     if native.lib is None:
-        return _spmm_torch(indptr, indices, x, weight, scale, out)
+        return _spmm_torch(indptr, indices, x if halo is None else torch.cat([x, halo]), weight, scale, out)
     pointer, suffix = C_TYPES[x.dtype]
     code = getattr(native.lib, f"grinnder_cpu_spmm_{suffix}")(
         rows,
         indices.numel(),
         x.shape[0],
+        more,
         width,
         address(native, indptr, "int64_t *"),
         address(native, indices, "int32_t *"),
         address(native, weight, pointer),
         address(native, scale, pointer),
         address(native, x, pointer),
+        address(native, halo, pointer),
         address(native, out, pointer),
         torch.get_num_threads(),
     )
-    raise_for(code, "spmm: indptr or indices", x.shape[0])
+    raise_for(code, "spmm: indptr or indices", x.shape[0] + more)
     return out
 
 
@@ -180,7 +187,7 @@ def dropout(x: Tensor, ids: Tensor, *, seed: int, stream: int, p: float) -> Tens
 def _spmm_torch(
     indptr: Tensor, indices: Tensor, x: Tensor, weight: Tensor | None, scale: Tensor | None, out: Tensor
 ) -> Tensor:
-    """Row by row in edge order too; costs 12 bytes more per edge, and a second `out`."""
+    """Row by row in edge order too; costs 12 bytes more per edge, a second `out` and a joined operand."""
     first, last = int(indptr[0]), int(indptr[-1])
     if not 0 <= first <= last <= indices.numel() or bool((indptr.diff() < 0).any()):
         raise IndexError(f"spmm: indptr is not a non-decreasing range of {indices.numel()} edges")

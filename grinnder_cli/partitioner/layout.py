@@ -1,7 +1,6 @@
 """How a chunk lies in its file and in memory.
 
-A chunk occupies whole blocks; its payload sits at the *end* of them (an inbox's at the begin).
-A visit that reads its own rows and, right behind them, its inbox thus gets one array without a copy.
+A chunk occupies whole blocks; its payload sits at the begin of them.
 Payloads made of several arrays are `Layout`s: arrays at 64-byte offsets, total a multiple of 64.
 """
 
@@ -70,13 +69,13 @@ def offsets(chunk_bytes: Iterable[int]) -> tuple[list[int], int]:
 
 
 def append(file: BinaryIO, payload: np.ndarray) -> None:
-    """Write one chunk at the file's end: padding first, then the payload."""
-    file.write(bytes(padded(payload.nbytes) - payload.nbytes))
+    """Write one chunk at the file's end, padded to whole blocks."""
     file.write(np.ascontiguousarray(payload).view(np.uint8).reshape(-1).data)
+    file.write(bytes(padded(payload.nbytes) - payload.nbytes))
 
 
 def map_chunk(path: Path, start: int, nbytes: int) -> np.ndarray:
     """Map one chunk's payload, uint8, read-only (for preparation; runs read through the chunk store)."""
     if nbytes == 0:
         return np.empty(0, np.uint8)
-    return np.memmap(path, np.uint8, "r", offset=start + padded(nbytes) - nbytes, shape=(nbytes,))
+    return np.memmap(path, np.uint8, "r", offset=start, shape=(nbytes,))

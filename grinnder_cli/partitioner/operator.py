@@ -151,7 +151,7 @@ def operator_sizes(graph: Graph, part: Partition, *, loops: str, weighted: bool,
 
 def store_key(part: Partition, sizes: OperatorSizes) -> str:
     """Digest of all that decides an operator."""
-    text = json.dumps([2, part.key, "one", sizes.weighted, sizes.dtype])
+    text = json.dumps([3, part.key, "one", sizes.weighted, sizes.dtype])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

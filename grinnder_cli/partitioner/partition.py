@@ -70,7 +70,7 @@ def store_key(graph: Graph, parts: int, config: PartitionerConfig, seed: int) ->
         settings["path"] = hashlib.sha256(Path(config.path).read_bytes()).hexdigest()
     settings["name"] = methods.resolve(config.name)
     seed = 0 if settings["name"] in ("contiguous", "file") or parts == 1 else seed
-    text = json.dumps([2, graph.fingerprint, parts, settings, seed], sort_keys=True)
+    text = json.dumps([3, graph.fingerprint, parts, settings, seed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

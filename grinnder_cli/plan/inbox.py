@@ -13,7 +13,7 @@ class InboxCursor:
     """Filled interval [low, high) of one inbox, and the blocks [start, stop) already taken from it.
 
     Args:
-        nbytes: payload of the whole inbox; it sits at the begin of `padded(nbytes)` bytes.
+        nbytes: payload of the whole inbox.
     """
 
     __slots__ = ("high", "low", "nbytes", "start", "stop")

@@ -7,9 +7,7 @@ A *chunk* is (tensor, part). A tensor is one of three kinds:
 * INBOX: one chunk per part, the rows a part reads from others; every owner delivers its
   rows (a *pack*) into it, in the order of the halo, and the reader takes it whole, once.
 
-On storage and in host memory a chunk occupies `padded(nbytes)`; the payload sits at the end
-of that space (an inbox's at its begin), so that halo rows read behind own rows join them
-without a copy.
+On storage and in host memory a chunk occupies `padded(nbytes)`.
 """
 
 from dataclasses import dataclass

@@ -7,13 +7,16 @@
 
 namespace grinnder {
 
+// The operand lies in two pieces, so that a part's own rows and those it received need not be copied together.
 template <typename T>
 struct SpmmArgs {
     const int64_t *indptr;
     const int32_t *indices;
     const T *weight;  // or null
     const T *scale;   // or null
-    const T *x;
+    const T *x;     // rows [0, own_rows) of the operand
+    const T *halo;  // where row 0 would lie if rows from own_rows on were preceded by as many
+    int32_t own_rows;
     T *out;
     int64_t width;
     int64_t end;  // one past the last edge of the call, so that prefetching stays inside `indices`

@@ -74,11 +74,13 @@ bool in_range(const Task &t, const int64_t *indptr, const int32_t *indices, int6
 }
 
 template <typename T, typename Run>
-int spmm(int64_t rows, int64_t edges, int64_t x_rows, int64_t width, const int64_t *indptr, const int32_t *indices,
-         const T *weight, const T *scale, const T *x, T *out, int threads, Run run) {
-    if (rows < 0 || edges < 0 || x_rows < 0 || width < 0 || threads < 1 || !indptr) return -EINVAL;
+int spmm(int64_t rows, int64_t edges, int64_t x_rows, int64_t halo_rows, int64_t width, const int64_t *indptr,
+         const int32_t *indices, const T *weight, const T *scale, const T *x, const T *halo, T *out, int threads,
+         Run run) {
+    if (rows < 0 || edges < 0 || x_rows < 0 || halo_rows < 0 || width < 0 || threads < 1 || !indptr) return -EINVAL;
     if (rows == 0 || width == 0) return 0;
-    if (!out || (edges > 0 && (!indices || (x_rows > 0 && !x)))) return -EINVAL;
+    if (!out || (edges > 0 && (!indices || (x_rows > 0 && !x) || (halo_rows > 0 && !halo)))) return -EINVAL;
+    if (x_rows > INT32_MAX) x_rows = INT32_MAX;  // no index reaches further
     if (indptr[0] < 0 || indptr[rows] < indptr[0] || indptr[rows] > edges) return -ERANGE;
     std::vector<Task> tasks;
     try {
@@ -86,7 +88,11 @@ int spmm(int64_t rows, int64_t edges, int64_t x_rows, int64_t width, const int64
     } catch (const std::bad_alloc &) {
         return -ENOMEM;
     }
-    const SpmmArgs<T> args{indptr, indices, weight, scale, x, out, width, indptr[rows]};
+    // Address arithmetic on integers: the pointer itself may lie outside any array.
+    const T *before_halo = reinterpret_cast<const T *>(reinterpret_cast<uintptr_t>(halo) -
+                                                       static_cast<uintptr_t>(x_rows * width) * sizeof(T));
+    const SpmmArgs<T> args{indptr, indices, weight, scale, x, before_halo, static_cast<int32_t>(x_rows), out, width,
+                           indptr[rows]};
     std::atomic<bool> ok{true};
     const int64_t n = static_cast<int64_t>(tasks.size());
     const int team = static_cast<int>(std::min<int64_t>(threads, n));
@@ -94,7 +100,7 @@ int spmm(int64_t rows, int64_t edges, int64_t x_rows, int64_t width, const int64
 #pragma omp parallel for schedule(dynamic, 1) num_threads(team)
     for (int64_t i = 0; i < n; ++i) {
         const Task &t = tasks[static_cast<size_t>(i)];
-        if (in_range(t, indptr, indices, rows, x_rows)) run(args, t.row, t.row_end, t.column, t.column_end);
+        if (in_range(t, indptr, indices, rows, x_rows + halo_rows)) run(args, t.row, t.row_end, t.column, t.column_end);
         else ok.store(false, std::memory_order_relaxed);
     }
     return ok ? 0 : -ERANGE;
@@ -103,16 +109,18 @@ int spmm(int64_t rows, int64_t edges, int64_t x_rows, int64_t width, const int64
 }  // namespace
 }  // namespace grinnder
 
-GRINNDER_EXPORT int grinnder_cpu_spmm_f32(int64_t rows, int64_t edges, int64_t x_rows, int64_t width,
-                                          const int64_t *indptr, const int32_t *indices, const float *weight,
-                                          const float *scale, const float *x, float *out, int threads) {
-    return grinnder::spmm(rows, edges, x_rows, width, indptr, indices, weight, scale, x, out, threads,
+GRINNDER_EXPORT int grinnder_cpu_spmm_f32(int64_t rows, int64_t edges, int64_t x_rows, int64_t halo_rows,
+                                          int64_t width, const int64_t *indptr, const int32_t *indices,
+                                          const float *weight, const float *scale, const float *x, const float *halo,
+                                          float *out, int threads) {
+    return grinnder::spmm(rows, edges, x_rows, halo_rows, width, indptr, indices, weight, scale, x, halo, out, threads,
                           grinnder::kernels().spmm_f32);
 }
 
-GRINNDER_EXPORT int grinnder_cpu_spmm_f64(int64_t rows, int64_t edges, int64_t x_rows, int64_t width,
-                                          const int64_t *indptr, const int32_t *indices, const double *weight,
-                                          const double *scale, const double *x, double *out, int threads) {
-    return grinnder::spmm(rows, edges, x_rows, width, indptr, indices, weight, scale, x, out, threads,
+GRINNDER_EXPORT int grinnder_cpu_spmm_f64(int64_t rows, int64_t edges, int64_t x_rows, int64_t halo_rows,
+                                          int64_t width, const int64_t *indptr, const int32_t *indices,
+                                          const double *weight, const double *scale, const double *x, const double *halo,
+                                          double *out, int threads) {
+    return grinnder::spmm(rows, edges, x_rows, halo_rows, width, indptr, indices, weight, scale, x, halo, out, threads,
                           grinnder::kernels().spmm_f64);
 }

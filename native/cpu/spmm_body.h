@@ -21,6 +21,11 @@ inline __attribute__((always_inline)) void prefetch(const char *at) {
     for (int line = 0; line < bytes_per_edge; line += 64) __builtin_prefetch(at + line);
 }
 
+template <typename T>
+inline __attribute__((always_inline)) const T *operand_row(const SpmmArgs<T> &a, int32_t row) {
+    return (row < a.own_rows ? a.x : a.halo) + row * a.width;
+}
+
 template <typename T, int bytes, int vectors, bool weighted>
 void panel(const SpmmArgs<T> &a, int64_t row, int64_t column, int64_t last) {
     using V = typename Vector<T, bytes>::type;
@@ -30,8 +35,8 @@ void panel(const SpmmArgs<T> &a, int64_t row, int64_t column, int64_t last) {
     for (int64_t e = a.indptr[row]; e < row_end; ++e) {
         const int64_t ahead = e + prefetch_edges < a.end ? e + prefetch_edges : e;
         prefetch<vectors * lanes * static_cast<int>(sizeof(T))>(
-            reinterpret_cast<const char *>(a.x + a.indices[ahead] * a.width + column));
-        const T *from = a.x + a.indices[e] * a.width;
+            reinterpret_cast<const char *>(operand_row(a, a.indices[ahead]) + column));
+        const T *from = operand_row(a, a.indices[e]);
         const T w = weighted ? a.weight[e] : T(1);
 #pragma GCC unroll 32
         for (int k = 0; k < vectors - 1; ++k) {

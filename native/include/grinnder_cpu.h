@@ -19,18 +19,19 @@ int grinnder_cpu_set_isa(const char *name);
 /* 1 if the library was built with OpenMP, else 0. */
 int grinnder_cpu_has_openmp(void);
 
-/* out[r, :] = scale[r] * sum over e in [indptr[r], indptr[r + 1]) of weight[e] * x[indices[e], :]
+/* out[r, :] = scale[r] * sum over e in [indptr[r], indptr[r + 1]) of weight[e] * row(indices[e])
  *
  * rows:    rows of out; indptr has rows + 1 non-decreasing entries, indptr[0] may be > 0 (a slice of a larger graph)
  * edges:   length of indices (and of weight)
- * x_rows:  rows of x; width: columns of x and out
- * weight, scale: may be null (all ones). out must not overlap an input. */
-int grinnder_cpu_spmm_f32(int64_t rows, int64_t edges, int64_t x_rows, int64_t width, const int64_t *indptr,
-                          const int32_t *indices, const float *weight, const float *scale, const float *x,
-                          float *out, int threads);
-int grinnder_cpu_spmm_f64(int64_t rows, int64_t edges, int64_t x_rows, int64_t width, const int64_t *indptr,
-                          const int32_t *indices, const double *weight, const double *scale, const double *x,
-                          double *out, int threads);
+ * x_rows, halo_rows: rows of the operand's two pieces: row(i) is x[i, :] for i < x_rows, else halo[i - x_rows, :]
+ * width:   columns of x, halo and out
+ * weight, scale: may be null (all ones); halo: may be null if halo_rows is 0. out must not overlap an input. */
+int grinnder_cpu_spmm_f32(int64_t rows, int64_t edges, int64_t x_rows, int64_t halo_rows, int64_t width,
+                          const int64_t *indptr, const int32_t *indices, const float *weight, const float *scale,
+                          const float *x, const float *halo, float *out, int threads);
+int grinnder_cpu_spmm_f64(int64_t rows, int64_t edges, int64_t x_rows, int64_t halo_rows, int64_t width,
+                          const int64_t *indptr, const int32_t *indices, const double *weight, const double *scale,
+                          const double *x, const double *halo, double *out, int threads);
 
 /* out[i, :] = x[index[i], :] for rows of row_bytes bytes of any type. out must not overlap an input. */
 int grinnder_cpu_gather_rows(int64_t rows, int64_t x_rows, uint64_t row_bytes, const int32_t *index, const void *x,

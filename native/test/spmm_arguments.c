@@ -6,7 +6,7 @@ int main(void) {
     int32_t indices[] = {0, 1, 2};
     float x[6] = {1, 2, 3, 4, 5, 6}, out[6];
 #define SPMM(rows, edges, x_rows, width, ip, ix, xx, threads) \
-    grinnder_cpu_spmm_f32(rows, edges, x_rows, width, ip, ix, NULL, NULL, xx, out, threads)
+    grinnder_cpu_spmm_f32(rows, edges, x_rows, 0, width, ip, ix, NULL, NULL, xx, NULL, out, threads)
     CHECK(SPMM(3, 3, 3, 2, indptr, indices, x, 1) == 0);
     CHECK(out[0] == 4 && out[1] == 6 && out[2] == 5 && out[3] == 6 && out[4] == 0 && out[5] == 0);
     CHECK(SPMM(0, 0, 0, 2, indptr, NULL, NULL, 1) == 0);

@@ -8,17 +8,17 @@ static void same_bits(struct graph g, int64_t w) {
     const size_t bytes = (size_t)(g.rows * w) * 4;
     for (int64_t i = 0; i < g.x_rows * w; ++i) x[i] = (float)(random_unit() - 0.5);
     for (int64_t i = 0; i < g.edges; ++i) weight[i] = (float)random_unit();
-    CHECK(grinnder_cpu_spmm_f32(g.rows, g.edges, g.x_rows, w, g.indptr, g.indices, weight, NULL, x, once, 1) == 0);
+    CHECK(grinnder_cpu_spmm_f32(g.rows, g.edges, g.x_rows, 0, w, g.indptr, g.indices, weight, NULL, x, NULL, once, 1) == 0);
     for (int threads = 2; threads <= 5; ++threads) {
         memset(again, 0xff, bytes);
-        CHECK(grinnder_cpu_spmm_f32(g.rows, g.edges, g.x_rows, w, g.indptr, g.indices, weight, NULL, x, again,
+        CHECK(grinnder_cpu_spmm_f32(g.rows, g.edges, g.x_rows, 0, w, g.indptr, g.indices, weight, NULL, x, NULL, again,
                                     threads) == 0);
         CHECK(memcmp(once, again, bytes) == 0);
     }
     memset(again, 0xff, bytes);
     for (int64_t r = 0, n = 1; r < g.rows; r += n, n = 1 + random_below(60)) { /* slices share indptr and indices */
         if (n > g.rows - r) n = g.rows - r;
-        CHECK(grinnder_cpu_spmm_f32(n, g.edges, g.x_rows, w, g.indptr + r, g.indices, weight, NULL, x, again + r * w,
+        CHECK(grinnder_cpu_spmm_f32(n, g.edges, g.x_rows, 0, w, g.indptr + r, g.indices, weight, NULL, x, NULL, again + r * w,
                                     3) == 0);
     }
     CHECK(memcmp(once, again, bytes) == 0);
@@ -27,7 +27,7 @@ static void same_bits(struct graph g, int64_t w) {
         const int64_t v = some[k];
         float *narrow = array(g.x_rows * v, 4);
         for (int64_t i = 0; i < g.x_rows; ++i) memcpy(narrow + i * v, x + i * w, (size_t)v * 4);
-        CHECK(grinnder_cpu_spmm_f32(g.rows, g.edges, g.x_rows, v, g.indptr, g.indices, weight, NULL, narrow, again,
+        CHECK(grinnder_cpu_spmm_f32(g.rows, g.edges, g.x_rows, 0, v, g.indptr, g.indices, weight, NULL, narrow, NULL, again,
                                     2) == 0);
         for (int64_t r = 0; r < g.rows; ++r) CHECK(memcmp(again + r * v, once + r * w, (size_t)v * 4) == 0);
         free(narrow);
