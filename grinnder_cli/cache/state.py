@@ -36,12 +36,13 @@ class CacheState:
 
     Attributes:
         capacity: bytes.
-        used: bytes of all entries.
+        used, peak: bytes of all entries now, and at most so far.
         entries: chunk -> Entry, in order of recency.
     """
 
     capacity: int
     used: int = 0
+    peak: int = 0
     entries: dict[Hashable, Entry] = field(default_factory=dict)
 
     def touch(self, chunk: Hashable) -> None:
@@ -52,6 +53,7 @@ class CacheState:
         """Admit a chunk; its room must have been made."""
         self.entries[chunk] = entry
         self.used += entry.nbytes
+        self.peak = max(self.peak, self.used)
         assert self.used <= self.capacity, "a policy admitted more than fits"
 
     def remove(self, chunk: Hashable) -> Entry:

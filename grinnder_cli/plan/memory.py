@@ -38,12 +38,14 @@ class Need:
     Attributes:
         fixed, visit: see the module's text; one visit at a time.
         overlapped: `visit` when the next visit's reads are on their way meanwhile.
+        computing: `visit` when everything it reads is resident.
         chunks: all chunks the steps touch; a cache of this size holds everything.
     """
 
     fixed: int
     visit: int
     overlapped: int
+    computing: int
     chunks: int
 
     @property
@@ -51,21 +53,18 @@ class Need:
         """The smallest memory.host the run works in."""
         return self.fixed + self.visit
 
-    @property
-    def everything(self) -> int:
-        """A memory.host in which nothing but prepared input ever comes from storage."""
-        return self.fixed + self.overlapped + self.chunks
-
 
 def need(program: PullProgram) -> Need:
     """What the program needs."""
     phases = {program.unit(e).phase: program.unit(e).steps for e in range(program.first, program.first + 2)}
     phases[None] = program.unit(program.last).steps
-    visit = overlapped = 0
+    visit = overlapped = computing = 0
     touched = {access.chunk.tensor for steps in phases.values() for s in steps for access in (*s.reads, *s.writes)}
     for steps in phases.values():
         reads = [_reads(program, step) for step in steps]
-        wholes = [read + _rest(program, step) for read, step in zip(reads, steps, strict=True)]
+        rests = [_rest(program, step) for step in steps]
+        wholes = list(map(sum, zip(reads, rests, strict=True)))
+        computing = max(computing, *rests)
         visit = max(visit, *wholes)
         overlapped = max(overlapped, *map(sum, zip(wholes, [*reads[1:], 0], strict=True)))
     weights = WEIGHT_COPIES * program.model.parameter_count * program.itemsize
@@ -75,6 +74,7 @@ def need(program: PullProgram) -> Need:
         fixed=weights + tables + edges + SLACK_BYTES,
         visit=visit,
         overlapped=overlapped,
+        computing=computing,
         chunks=sum(t.total_bytes for t in program.tensors.values() if t.name in touched),
     )
 

@@ -59,11 +59,13 @@ class Plan:
     @property
     def least(self) -> int:
         """The smallest memory.host the run works in, bytes."""
-        return self.need.everything if self.resident else self.need.least
+        return self.need.fixed + self.room if self.resident else self.need.least
 
     @property
     def room(self) -> int:
         """Host memory of all buffers, bytes: resident chunks and the visits under way."""
+        if self.resident:
+            return self.schedule.capacity + self.need.computing
         return self.schedule.capacity + (self.need.overlapped if self.schedule.lookahead else self.need.visit)
 
     @property
@@ -133,8 +135,10 @@ def make_plan(
     def build(candidate: PullProgram, cache: str, *, single: bool = False) -> tuple[Schedule, Need, int]:
         wants = need(candidate)
         if resident:
-            everything = make_schedule(candidate, "opt", wants.chunks, lookahead=True, single=True)
-            return everything, wants, budget - wants.everything
+            everything = make_schedule(candidate, "opt", wants.chunks, lookahead=False, single=True)
+            peak = max(epoch.peak for epoch in everything.totals())
+            schedule = make_schedule(candidate, "opt", peak, lookahead=False, single=True)
+            return schedule, wants, budget - wants.fixed - wants.computing - peak
         lookahead = budget >= wants.fixed + wants.overlapped
         capacity = budget - wants.fixed - (wants.overlapped if lookahead else wants.visit)
         room = 0 if cache == "none" else min(max(capacity, 0), wants.chunks)

@@ -113,6 +113,7 @@ class EpochActions:
         step_at: index of the step before which the optimizer updates the weights.
         traffic: predicted bytes.
         written, loaded: tensors with at least one byte written to, read from storage.
+        peak: bytes resident at most.
     """
 
     steps: tuple[StepActions, ...]
@@ -120,6 +121,7 @@ class EpochActions:
     traffic: Traffic
     written: frozenset[str]
     loaded: frozenset[str]
+    peak: int
 
 
 def next_uses(steps: tuple[Step, ...], following: tuple[Step, ...]) -> list[int | None]:
