@@ -44,11 +44,14 @@ class Sweep:
         return next((outcome.exit_code for _, outcome in self.members if outcome.exit_code), 0)
 
     def table(self) -> str:
-        """All members, one line each, and a line that counts them."""
+        """All members, one line each with the overrides that tell them apart, and a line that counts them."""
+        several = len(self.members) > 1
+        shared = set.intersection(*(set(overrides) for overrides, _ in self.members)) if several else set()
         rows = [("#", "status", "exit", "overrides", "run directory or message")]
         for number, (overrides, outcome) in enumerate(self.members, start=1):
             where = str(outcome.run_dir or outcome.message or "")
-            rows.append((str(number), outcome.status, str(outcome.exit_code), " ".join(overrides), where))
+            own = " ".join(word for word in overrides if word not in shared)
+            rows.append((str(number), outcome.status, str(outcome.exit_code), own, where))
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
                  for row in rows]  # fmt: skip
