@@ -80,7 +80,10 @@ class Files:
                 os.posix_fallocate(fd, 0, nbytes)
         except OSError as error:
             raise _not_allocated(path, nbytes, error) from None
-        return self._take(self._fds.pop(), str(path))
+        try:
+            return self._take(self._fds.pop(), str(path))
+        except OSError as error:
+            raise StorageError("open", str(path), 0, nbytes, 0, error.errno or errno.EIO) from None
 
     def close(self) -> None:
         """Close every file."""
