@@ -27,8 +27,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--parts", type=int, default=16)
-    parser.add_argument("--edge-index", action="store_true", help="also PyG's edge_index row (six times slower than csr)")
-    parser.add_argument("--work", type=Path, default=None, help="where runs and scratch go (default: a temporary directory)")
+    parser.add_argument("--edge-index", action="store_true", help="also PyG's edge_index row (six times slower)")
+    parser.add_argument("--work", type=Path, help="where runs and scratch go (default: a temporary directory)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="grinnder-cpu-epoch-") as temporary:
         print(json.dumps(measure(arguments, arguments.work or Path(temporary))))
@@ -38,7 +38,8 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict:
     """All rows and the ratios between them."""
     common = [
         "dataset=sbm", f"dataset.num_nodes={arguments.nodes}", f"dataset.num_edges={arguments.edges}",
-        "dataset.num_features=128", "layers=3", "hidden=128", f"epochs={arguments.epochs}", f"eval_every={arguments.epochs}",
+        "dataset.num_features=128", "layers=3", "hidden=128",
+        f"epochs={arguments.epochs}", f"eval_every={arguments.epochs}",
         f"out={work / 'out'}", f"storage.dir={work / 'scratch'}", "progress=off",
     ]  # fmt: skip
     whole = plan([*common, "method=inmemory"])["min_host_bytes"]
@@ -55,7 +56,8 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict:
     for turn in range(arguments.rounds):
         for name, keys in rows.items():
             summary = train([*common, *keys])
-            epochs = list(csv.DictReader(open(Path(summary["run_dir"]) / "metrics.csv", encoding="utf-8")))[1:]
+            with open(Path(summary["run_dir"]) / "metrics.csv", encoding="utf-8") as file:
+                epochs = list(csv.DictReader(file))[1:]
             taken[name] += [{"summary": summary, **epoch} for epoch in epochs]
             say(f"round {turn + 1}: {name}: {median(epochs, 'epoch_time_s'):.3f} s")
     disk = disk_rate(work)
@@ -115,9 +117,8 @@ def plan(keys: list[str]) -> dict:
 
 def grinnder(command: str, keys: list[str]) -> str:
     """Last line of stdout of a grinnder command with --json."""
-    done = subprocess.run(
-        [sys.executable, "-m", "grinnder_cli.main", command, *keys, "--json"], stdout=subprocess.PIPE, text=True, check=True
-    )
+    words = [sys.executable, "-m", "grinnder_cli.main", command, *keys, "--json"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout.strip().splitlines()[-1]
 
 

@@ -2,8 +2,8 @@
 
     python experiments/exchange/run.py dataset=npz dataset.path=GRAPH.npz parts=32 [key=value ...] [--train]
 
-Rows: packs (cache=none), whole parts under partition_lru (the paper's), and both without a cache. `ideal` is what packs
-must read: alpha D of every exchanged tensor, once per exchange, and the reads of own rows, without padding. With --train
+Rows: packs (cache=none), whole parts under partition_lru (the paper's), and both without a cache. `ideal` is what
+packs must read: alpha D of every exchanged tensor, once per exchange, and own rows, without padding. With --train
 each row also runs its epochs and compares the bytes measured. The last line of stdout is one JSON object.
 """
 
@@ -39,7 +39,8 @@ def main() -> None:
             row["measured_equals_predicted"] = summary["measured_read_bytes"] == summary["predicted_read_bytes"]
             row["peak_host_bytes"] = summary["peak_host_bytes"]
         rows.append(row)
-        print(f"{name}: {row['read_bytes_per_epoch'] / 1e9:.3f} GB read per epoch in {least / 2**20:.1f} MiB", flush=True)
+        read_gb, room_mib = row["read_bytes_per_epoch"] / 1e9, least / 2**20
+        print(f"{name}: {read_gb:.3f} GB read per epoch in {room_mib:.1f} MiB", flush=True)
     pack, whole = rows[0], rows[1]
     result = {
         "pack_over_ideal": round(pack["read_bytes_per_epoch"] / pack["ideal_bytes_per_epoch"], 4),

@@ -146,7 +146,8 @@ def _readable(word: str, key: str, value: str, multirun: bool) -> str:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    literal = key in LITERAL_KEYS and value not in ("", "null") and not (multirun and "," in value) and "${" not in value
+    literal = key in LITERAL_KEYS and value not in ("", "null") and "${" not in value
+    literal = literal and not (multirun and "," in value)
     try:
         override = OverridesParser.create().parse_override(word)
         sweep = override.is_sweep_override()

@@ -1,41 +1,30 @@
 """Scratch of an earlier process of the same run: never read again, removed before new scratch is made."""
 
-import fcntl
-import os
-import shutil
 from pathlib import Path
 
 from grinnder_cli.errors import InUse
-from grinnder_cli.storage.scratch import MARKER, PREFIX
+from grinnder_cli.storage import orphans
+from grinnder_cli.storage.scratch import PREFIX
 
 
 def remove_scratch(parent: Path, run_id: str) -> None:
     """Remove the scratch directory that a killed process of this run could not remove itself.
 
-    The caller holds the run's lock. Only a directory with our marker, whose own lock is free, or
-    an empty one (killed before its marker) goes; a link or anything else stays for `Scratch` to refuse.
+    The caller holds the run's lock.
 
     Args:
         parent: storage.dir.
         run_id: the run's name.
 
     Raises:
-        InUse: a living process holds it.
+        InUse: a living process holds it, or it is not ours to remove.
     """
     path = parent / f"{PREFIX}{run_id}"
-    if path.is_symlink() or not path.is_dir():
+    if not path.is_symlink() and not path.exists():
         return
-    try:
-        lock = os.open(path / MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        if not any(path.iterdir()):
-            path.rmdir()
+    if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+        path.rmdir()  # killed before it had its marker
         return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(path)
-    except BlockingIOError:
-        holder = os.pread(lock, 200, 0).decode(errors="replace").strip()
-        raise InUse(f"scratch directory {path} is in use by pid {holder}; wait for it or set storage.dir") from None
-    finally:
-        os.close(lock)
+    why = orphans.remove(path)
+    if why:
+        raise InUse(f"scratch directory {path} of an earlier process: {why}; remove it or set storage.dir")
