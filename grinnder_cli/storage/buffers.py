@@ -17,6 +17,10 @@ import numpy as np
 from grinnder_cli.errors import DoesNotFit
 from grinnder_cli.partitioner.layout import BLOCK, padded
 
+HUGE_BYTES = 2 << 20
+"""A huge page. Measured: 8 MiB transfers run at twice the rate of memory in scattered 4 KiB pages, whose segments
+are more than one request of a disk takes (experiments/io_rate)."""
+
 GENEROUS = 1.25
 """An idle mapping up to this much larger than a request serves it, budget or not."""
 
@@ -26,41 +30,52 @@ HUGE_PAGE = 2 << 20
 
 
 class Buffer:
-    """Page-aligned memory.
+    """Memory for chunks, in huge pages where they fit: transfers are then made of few large segments.
 
     Attributes:
-        array: uint8 view of exactly the bytes asked for.
+        array: uint8 view of exactly the bytes asked for, page-aligned.
         capacity: bytes in use, whole blocks.
         mapped: bytes of address space.
         resident: bytes, from the start on, that may hold memory.
     """
 
-    __slots__ = ("_map", "array", "capacity", "given", "mapped", "resident")
+    __slots__ = ("_huge", "_map", "_start", "array", "capacity", "given", "mapped", "resident")
 
     def __init__(self, nbytes: int, mapped: int) -> None:
-        # Private: shared memory would be counted apart (RssShmem) and is never backed by huge pages here.
-        self._map, self.mapped = mmap.mmap(-1, mapped, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), mapped
-        self.resident = self.given = 0
+        spare = HUGE_BYTES if mapped >= HUGE_BYTES else 0  # address space only, to begin at a huge page
+        # private: shared memory would not count as RssAnon, nor take huge pages
+        self._map = mmap.mmap(-1, mapped + spare, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.mapped = mapped
+        self._start = -np.frombuffer(self._map, np.uint8).ctypes.data % HUGE_BYTES if spare else 0
+        self.resident = self.given = self._huge = 0
+        self._advise("MADV_NOHUGEPAGE", 0, mapped)
         self.show(nbytes)
-        if self.capacity >= HUGE_PAGE:  # a random row costs one page walk less, a fresh buffer 512 faults less
-            with contextlib.suppress(OSError):
-                self._map.madvise(mmap.MADV_HUGEPAGE, 0, self.capacity)
-        if self.capacity < mapped:  # or a huge page across the end in use would make the rest resident too
-            with contextlib.suppress(OSError):  # a kernel without huge pages
-                self._map.madvise(mmap.MADV_NOHUGEPAGE, self.capacity, mapped - self.capacity)
 
     def show(self, nbytes: int) -> None:
         """Put the first `nbytes` to use."""
-        self.array = np.frombuffer(self._map, np.uint8, nbytes)
+        self.array = np.frombuffer(self._map, np.uint8, nbytes, self._start)
         self.capacity = occupied(nbytes)
         self.resident = max(self.resident, self.capacity)
+        huge = self.resident // HUGE_BYTES * HUGE_BYTES  # one across the end would make more resident than is counted
+        if huge > self._huge:
+            self._advise("MADV_HUGEPAGE", self._huge, huge)
+            self._huge = huge
 
     def trim(self, resident: int) -> int:
         """Give memory past the first `resident` bytes back to the kernel; returns how much."""
         freed = self.resident - resident
-        self._map.madvise(mmap.MADV_DONTNEED, resident, freed)
+        self._advise("MADV_DONTNEED", resident, self.resident)
+        huge = resident // HUGE_BYTES * HUGE_BYTES
+        if huge < self._huge:
+            self._advise("MADV_NOHUGEPAGE", huge, self._huge)
+            self._huge = huge
         self.resident = resident
         return freed
+
+    def _advise(self, what: str, begin: int, end: int) -> None:
+        if end > begin:
+            with contextlib.suppress(OSError):  # a kernel without huge pages; giving back never fails
+                self._map.madvise(getattr(mmap, what), self._start + begin, end - begin)
 
 
 def occupied(nbytes: int) -> int:
