@@ -18,9 +18,9 @@ def ax_path(operator_key: str, data_dir: Path) -> Path:
 
 
 def ax_bytes(sizes: OperatorSizes) -> int:
-    """Host memory `prepare_ax` allocates, bytes: one part's [own | halo], its scale and its result."""
+    """Host memory `prepare_ax` allocates, bytes: one part's [own | halo], rows on their way into it, its result, scales."""
     itemsize = np.dtype(sizes.dtype).itemsize
-    rows = int((2 * sizes.rows + 2 * sizes.halo_in.sum(1)).max())
+    rows = int((3 * sizes.rows + 3 * sizes.halo_in.sum(1)).max())
     return rows * sizes.features[0] * itemsize + int(sizes.rows.sum()) * itemsize
 
 

@@ -18,7 +18,7 @@ from grinnder_cli.dataset import archive
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.partitioner import methods
 
-EDGE_BLOCK = 1 << 22
+EDGE_BLOCK = 1 << 20
 """Edges handled at a time, so that temporaries stay small."""
 
 
@@ -119,14 +119,14 @@ def partition(
     return Partition(path=path, key=key, symmetric=facts.pop("symmetric"), facts=facts, reused=reused, **arrays)
 
 
-def _edge_blocks(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
-    """(src, dst, weight or None) of consecutive stretches of edges, without self loops."""
+def edge_blocks(graph: Graph, *, loops: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+    """(src, dst, weight or None) of consecutive stretches of edges, dst ascending: all but self loops, or these alone."""
     for first in range(0, graph.num_edges, EDGE_BLOCK):
         last = min(first + EDGE_BLOCK, graph.num_edges)
         edge = np.arange(first, last)
         dst = np.searchsorted(graph.indptr, edge, side="right") - 1
         src = np.asarray(graph.indices[first:last]).astype(np.int64)
-        keep = src != dst
+        keep = (src == dst) == loops
         yield src[keep], dst[keep], None if graph.weight is None else np.asarray(graph.weight[first:last])[keep]
 
 
@@ -137,7 +137,7 @@ def _describe(graph: Graph, assign: np.ndarray, parts: int, check: Callable[[], 
     edges_in, edges_out = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
     pairs_in, pairs_out, cut = [], [], 0
     mark, mirror = np.zeros(2, np.uint64), np.zeros(2, np.uint64)
-    for src, dst, weight in _edge_blocks(graph):
+    for src, dst, weight in edge_blocks(graph):
         check()
         mark, mirror = mark + _digest(src, dst, weight), mirror + _digest(dst, src, weight)
         reader, owner = assign[dst], assign[src]

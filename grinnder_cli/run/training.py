@@ -24,7 +24,7 @@ from grinnder_cli.partitioner.operator import operator
 from grinnder_cli.run import atomic, checkpoint, record
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.leftovers import remove_scratch
-from grinnder_cli.run.memory import PeakSampler
+from grinnder_cli.run.memory import PeakSampler, release_freed_memory
 from grinnder_cli.run.metrics import MetricsFile
 from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
 from grinnder_cli.run.progress import Progress
@@ -202,6 +202,7 @@ def _runner(
     ax_archive = None
     if plan.program.ax:
         ax_archive, _ = prepare_ax(blocks, x_dtype, prepared.data_dir, check=preparing)
+    release_freed_memory()
     remove_scratch(Path(config.storage.dir), run.path.name)
     scratch = stack.enter_context(Scratch(Path(config.storage.dir), run.path.name))
     if config.storage.quota is not None:
