@@ -18,7 +18,7 @@ def ax_path(operator_key: str, data_dir: Path) -> Path:
 
 
 def ax_bytes(sizes: OperatorSizes) -> int:
-    """Host memory `prepare_ax` allocates, bytes: one part's [own | halo], rows on their way into it, its result, scales."""
+    """Host memory `prepare_ax` allocates, bytes: a part's [own | halo], rows on their way there, the result, scales."""
     itemsize = np.dtype(sizes.dtype).itemsize
     rows = int((3 * sizes.rows + 3 * sizes.halo_in.sum(1)).max())
     return rows * sizes.features[0] * itemsize + int(sizes.rows.sum()) * itemsize

@@ -120,7 +120,7 @@ def partition(
 
 
 def edge_blocks(graph: Graph, *, loops: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
-    """(src, dst, weight or None) of consecutive stretches of edges, dst ascending: all but self loops, or these alone."""
+    """(src, dst, weight or None) of stretches of edges, dst ascending: all but self loops, or these alone."""
     for first in range(0, graph.num_edges, EDGE_BLOCK):
         last = min(first + EDGE_BLOCK, graph.num_edges)
         edge = np.arange(first, last)
