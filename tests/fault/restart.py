@@ -33,7 +33,7 @@ def work(run: RunDirectory, *, resume: bool = False, at: str = "", data: Path | 
     data_dir = str(data or os.environ["GRINNDER_DATA"])
     process = FORKS.Process(target=_worker, args=(str(run.path), resume, at, data_dir, str(log)))
     process.start()
-    process.join(60)
+    process.join(200)
     assert process.exitcode is not None, "the worker hangs"
     return process.exitcode
 
