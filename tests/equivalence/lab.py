@@ -138,7 +138,11 @@ def plain(cfg: RunConfig, dtype=torch.float64, permute: int | None = None) -> tu
         x, y = torch.from_numpy(data["x"]).to(dtype), torch.from_numpy(data["y"])
         train = torch.from_numpy(data["train_mask"])
     if permute is not None:
-        order = torch.randperm(edge_index.shape[1], generator=torch.Generator().manual_seed(permute))
+        # Loops stay last and in order: of a node's own loops PyG keeps the last, so their order is part of the graph.
+        loop = edge_index[0] == edge_index[1]
+        apart = torch.nonzero(~loop).flatten()
+        shuffled = torch.randperm(len(apart), generator=torch.Generator().manual_seed(permute))
+        order = torch.cat([apart[shuffled], torch.nonzero(loop).flatten()])
         edge_index, weight = edge_index[:, order], None if weight is None else weight[order]
     torch.manual_seed(cfg.seed)
     widths = [x.shape[1]] + [cfg.hidden] * (cfg.layers - 1) + [int(y.max()) + 1]
