@@ -108,7 +108,8 @@ class StorageConfig:
 
     OPERATION: read, write, all (both), open, fallocate, fsync, rename.
     WHICH: the 3rd of the run (`3`), a range (`3-7`), the 3rd and all later ones (`3-`), every one (`*`); a large
-    transfer counts once per piece, and again for every repetition and continuation.
+    transfer counts once per piece, and again for every repetition and continuation. Opening is counted apart for
+    scratch and for the run's own files; fsync and rename are the latter's (checkpoints, results).
     EFFECT: an error (`EIO`, `ENOSPC`, `EAGAIN`; `EAGAIN*100`: a hundred in a row), `short` (half), `short=1`,
     `short=-1` (all but one byte), `delay=5ms`, `reorder` (completions in another order), and what no count tells of:
     `lost` (a write reported as done that never happened), `flip` (a bit of what was read).

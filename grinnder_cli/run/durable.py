@@ -5,7 +5,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from grinnder_cli.config.faults import parse_faults
+from grinnder_cli.config.schema import StorageConfig
 from grinnder_cli.errors import StorageError
+from grinnder_cli.storage.faults import Injector
+
+_injector = Injector()
+
+
+def inject(config: StorageConfig) -> None:
+    """Let the `open`, `fsync` and `rename` rules of storage.fault strike what this module does, counted from now on."""
+    global _injector
+    _injector = Injector(parse_faults(config.fault) if config.fault else ())
+
 
 
 @contextmanager
@@ -21,6 +33,7 @@ def storage_errors(op: str, path: Path, wanted_bytes: int = 0) -> Iterator[None]
         StorageError: the block raised an `OSError`.
     """
     try:
+        _injector.refuse(op)
         yield
     except OSError as error:
         raise StorageError(op, str(path), 0, wanted_bytes, 0, error.errno or 0) from error

@@ -21,7 +21,7 @@ from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.kill import kill_point
 from grinnder_cli.model.gcn import GCN, build
 from grinnder_cli.partitioner.operator import operator
-from grinnder_cli.run import atomic, checkpoint, record
+from grinnder_cli.run import atomic, checkpoint, durable, record
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.leftovers import remove_scratch
 from grinnder_cli.run.memory import PeakSampler, release_freed_memory
@@ -58,6 +58,7 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
     Raises:
         GrinnderError: any expected failure; an interrupted run has saved its last completed epoch.
     """
+    durable.inject(config.storage)
     check_parent(Path(config.storage.dir))
     preparing, visiting = _stoppable(stop, "preparation"), _stoppable(stop, "visit")
     with PeakSampler() as memory, ExitStack() as stack:

@@ -20,7 +20,8 @@ from grinnder_cli.storage.faults import Injector, Stroke
 from grinnder_cli.storage.throttle import Throttle
 
 PIECE_BYTES = 8 << 20
-"""Larger requests are split, so that several transfers are in flight (experiments/io_rate: more gains nothing)."""
+"""Larger requests are split, so that several transfers are in flight (experiments/io_rate: 1 MiB is slower, more than
+this gains nothing)."""
 
 MAX_RETRIES = 2000
 """EINTR or EAGAIN in a row: about ten seconds."""

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import lab
 import pytest
+import restart
 import torch
 
+from grinnder_cli.config import freeze
+from grinnder_cli.config.schema import CheckpointConfig
 from grinnder_cli.errors import DataError, DoesNotFit, EnvironmentProblem, StorageError
 from grinnder_cli.storage import open_backend
 from grinnder_cli.storage.scratch import Scratch
@@ -101,6 +104,23 @@ def test_files_cannot_be_had(base, unbroken, name, op):
     assert nth > 3
     with pytest.raises((DoesNotFit, DataError)):
         run(base, name, "fallocate:1:ENOSPC+open:99:EIO" if op == "fallocate" else "open:1:EACCES")
+
+
+@pytest.mark.parametrize("op,numbers", [("open", (1, 18)), ("fsync", (1, 9)), ("rename", (1, 3))])
+def test_checkpoints_cannot_be_written(base, op, numbers):
+    """Exit 6 with the path; the last completed checkpoint loads, and resuming ends as if nothing had been."""
+    cfg = replace(base, epochs=3, checkpoint=CheckpointConfig(every=1))
+    whole = restart.new_run(cfg)
+    assert restart.work(whole) == 0
+    for nth in numbers:  # the first checkpoint fails, a later one
+        run = restart.new_run(replace(cfg, storage=replace(cfg.storage, fault=f"{op}:{nth}:EIO")))
+        assert restart.work(run) == 6, restart.said(run)
+        assert f"grinnder: {op} of" in restart.said(run) and "Input/output error" in restart.said(run)
+        assert left_behind(base) == []
+        assert (restart.newest_epoch(run.path) > 0) == (nth > 1)
+        freeze.save(cfg, run.config_yaml)  # the disk is mended
+        assert restart.work(run, resume=True) == 0
+        assert restart.weights(run.path, 3) == restart.weights(whole.path, 3)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
