@@ -67,9 +67,22 @@ class Stages:
         for first in range(0, rows, self._rows):
             yield slice(first, min(first + self._rows, rows))
 
-    def _before(self, index: int, h: Tensor) -> Tensor:
-        layer = self.spec.layer(index)
-        return self.model.before(layer, h) if layer.transform_first else h
+    def _send(self, index: int, h: Tensor, y: Tensor) -> None:
+        """What layer `index` exchanges, into `y`: its input, or that times its weight."""
+        if self.spec.layer(index).transform_first:
+            torch.mm(h, self.model.weight(index).t(), out=y)
+        else:
+            y.copy_(h)
+
+    @torch.no_grad()
+    def _unsend(self, index: int, h: Tensor, dy: Tensor) -> Tensor:
+        """Adjoint of `_send`: the gradient of `h`; adds the weight's, without computing what was sent once more."""
+        if not self.spec.layer(index).transform_first:
+            return dy
+        weight = self.model.weight(index)
+        assert weight.grad is not None
+        weight.grad.addmm_(dy.t(), h)
+        return dy @ weight.detach()
 
     def _late(self, index: int) -> bool:
         """The layer's weight comes after its aggregation."""
@@ -89,7 +102,7 @@ class Stages:
     def enter(self, x: Tensor, nodes: Nodes, y: Tensor) -> None:
         """X -> Y_1, scaled for sending, into `y`."""
         for rows in self._stretches(len(x)):
-            torch.mul(self._before(1, self._cast(x[rows])), nodes.scale[rows, None], out=y[rows])
+            self._send(1, self._cast(x[rows]) * nodes.scale[rows, None], y[rows])
 
     @torch.no_grad()
     def forward(
@@ -110,7 +123,7 @@ class Stages:
             if carry is not None:
                 assert h is not None
                 carry[rows] = h
-            y[rows] = self._before(index + 1, sent)
+            self._send(index + 1, sent, y[rows])
 
     def loss(self, z: Tensor, nodes: Nodes, tally: Tally, *, train: bool, evaluate: bool, dz: Tensor | None) -> None:
         """Z_L -> logits; in training the loss, parameter gradients and dZ_L (scaled, into `dz`); tallies accuracy.
@@ -170,7 +183,7 @@ class Stages:
             leaf = z[rows].detach().requires_grad_(dz is not None)
             own = None if skip is None else self._cast(skip[rows]).detach().requires_grad_(skip_grad is not None)
             sent, h = self._local(index - 1, leaf, own, nodes, rows, epoch, True, carry_grad is not None)
-            outputs, grads = [self._before(index, sent)], [dy[rows]]
+            outputs, grads = [sent], [self._unsend(index, sent.detach(), dy[rows])]
             if carry_grad is not None:
                 assert h is not None
                 outputs, grads = [*outputs, h], [*grads, carry_grad[rows]]
@@ -185,4 +198,4 @@ class Stages:
     def backward_enter(self, dy: Tensor, x: Tensor, nodes: Nodes) -> None:
         """dY_1 -> gradient of the weight before the first aggregation."""
         for rows in self._stretches(len(dy)):
-            self._before(1, self._cast(x[rows])).backward(dy[rows] * nodes.scale[rows, None])
+            self._unsend(1, self._cast(x[rows]), dy[rows] * nodes.scale[rows, None])

@@ -46,9 +46,9 @@ class GCN(torch.nn.Module):
         return norm
 
     # ------------------------------------------------------------------ stages
-    def before(self, layer: LayerSpec, h: Tensor) -> Tensor:
-        """What layer `layer` sends: h_{l-1} -> Y_l."""
-        return F.linear(h, self._conv(layer).lin.weight)
+    def weight(self, index: int) -> Tensor:
+        """Weight of layer `index`, counted from 1: [d_out, d_in]."""
+        return self._conv(self.spec.layer(index)).lin.weight
 
     def logits(self, z: Tensor, *, weight: bool) -> Tensor:
         """Z_L -> the last convolution's output.

@@ -13,11 +13,11 @@ from grinnder_cli.partitioner.layout import BLOCK, padded
 from grinnder_cli.plan.methods.pull import PullProgram
 from grinnder_cli.plan.steps import Mode, Op, Step
 
-LOCAL_BLOCK_BYTES = 1 << 20
+LOCAL_BLOCK_BYTES = 1 << 21
 """Rows of Local_l are computed in stretches of about this many bytes: temporaries stay small and in cache."""
 
-LOCAL_TEMPORARIES = 16
-"""Arrays of one stretch that autograd and the norm hold at once, at most (measured: 11 to 14)."""
+LOCAL_TEMPORARIES = 8
+"""Arrays of one stretch that a stage and its gradient hold at once, at most (counted: 6; the rest is the allocator's)."""
 
 WEIGHT_COPIES = 10
 """Weights, gradients, two moments of Adam; a snapshot of all but gradients; the same again while it is saved."""
