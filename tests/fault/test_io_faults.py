@@ -28,6 +28,15 @@ def base(tmp_path_factory):
     return lab.config(lab.hard_graph(tmp / "hard.npz"), tmp, **SETTINGS)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections():
+    """A run collects garbage once; what was imported before needs no look each of a thousand times."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="module")
 def unbroken(base):
     return {name: run(base, name, None) for name in BACKENDS}
