@@ -170,7 +170,7 @@ def build_bytes(graph: Graph, sizes: OperatorSizes) -> int:
     transpose = 0 if sizes.symmetric else graph.num_edges * (8 + 8 + 4 + 8 * sizes.weighted) + graph.num_nodes * 8
     chunk = int(sizes.rows.max()) * sizes.features[0] * sizes.features[1]
     # Bytes per edge of a stretch, and of a part's block under construction, as measured, rounded up.
-    return transpose + 40 * graph.num_nodes + max(EDGE_BLOCK * 64, edges * 96, 2 * chunk)
+    return transpose + 40 * graph.num_nodes + max(min(EDGE_BLOCK, graph.num_edges) * 64, edges * 96, 2 * chunk)
 
 
 def operator(
