@@ -1,10 +1,10 @@
 """One pool of aligned host buffers within a hard budget.
 
-A steady epoch shall allocate nothing, although chunks differ in size: memory is mapped in size
-classes an eighth of a power of two apart, and a request takes any idle mapping that is not much
-larger. What counts against the budget is not the mapping but the bytes that may be resident. When
-they run short, idle memory is given back to the kernel first, then the unused ends of buffers in
-use: so a plan whose own bytes fit the budget never fails for what the pool keeps.
+A steady epoch shall allocate nothing, although chunks differ in size. What counts against the budget
+is the memory that may be resident, not the address space: a buffer is mapped half as large again as
+it was asked for, so that it can later serve a somewhat larger request where it lies. When memory runs
+short, what is in no use goes back to the kernel, byte for byte: ends of buffers in use first, then
+idle buffers. So a plan whose own bytes fit the budget never fails for what the pool keeps.
 """
 
 import bisect
@@ -22,7 +22,10 @@ HUGE_BYTES = 2 << 20
 are more than one request of a disk takes (experiments/io_rate)."""
 
 GENEROUS = 1.25
-"""An idle mapping up to this much larger than a request serves it, budget or not."""
+"""An idle buffer up to this much larger than a request serves it, short of memory or not."""
+
+ROOM_TO_GROW = 1.5
+"""Address space of a buffer over what it was first asked for."""
 
 
 HUGE_PAGE = 2 << 20
@@ -84,8 +87,8 @@ def occupied(nbytes: int) -> int:
 
 
 def size_class(nbytes: int) -> int:
-    """Address space mapped for a request: the next eighth of a power of two, whole blocks."""
-    capacity = occupied(nbytes)
+    """Address space mapped for a request: room to grow, then the next eighth of a power of two, whole blocks."""
+    capacity = occupied(int(nbytes * ROOM_TO_GROW))
     step = max(1 << max((capacity - 1).bit_length() - 4, 0), BLOCK)
     return -(-capacity // step) * step
 
@@ -108,7 +111,7 @@ class BufferPool:
         self.reclaim: Callable[[], None] = lambda: None
         self.held = self.peak = self.made = 0
         self._resident = 0
-        self._idle: list[Buffer] = []  # ascending by `mapped`
+        self._idle: list[Buffer] = []  # ascending by `resident`
         self._lent: dict[int, Buffer] = {}  # by id
         self._clock = 0
 
@@ -153,36 +156,43 @@ class BufferPool:
         self.held -= buffer.capacity
         self._clock += 1
         buffer.given = self._clock
-        bisect.insort(self._idle, buffer, key=lambda b: b.mapped)
+        bisect.insort(self._idle, buffer, key=_resident)
 
     def _pick(self, wanted: int) -> Buffer | None:
-        """The smallest idle mapping that serves; a much larger one only where new memory would cost idle memory."""
-        at = bisect.bisect_left(self._idle, wanted, key=lambda b: b.mapped)
-        if at == len(self._idle):
-            return None
+        """An idle buffer for a request, None where a new one is better."""
+        at = bisect.bisect_left(self._idle, wanted, key=_resident)
+        larger = self._idle[at] if at < len(self._idle) else None
+        if larger and larger.resident <= max(wanted * GENEROUS, 2 * BLOCK):
+            return self._idle.pop(at)
         short = self._resident + wanted > self.budget
-        if self._idle[at].mapped > max(wanted * GENEROUS, 2 * BLOCK) and not short:
-            return None
-        return self._idle.pop(at)
+        if larger and short:
+            return self._idle.pop(at)
+        for below in range(at - 1, -1, -1):  # one that can grow; a much smaller one stays for its like
+            if self._idle[below].mapped >= wanted and (short or self._idle[below].resident * 2 >= wanted):
+                return self._idle.pop(below)
+        return None
 
     def _make_room(self, wanted: int) -> None:
-        """Let go of unused memory until `wanted` more bytes may become resident: idle first, longest unused first."""
+        """Let go of unused memory until `wanted` more bytes may become resident."""
         short = self._resident + wanted - self.budget
         if short <= 0:
             return
-        for buffer in sorted(self._idle, key=lambda b: b.given):
-            if short <= 0:
-                return
-            short -= self._trim(buffer, max(buffer.resident - padded(short), 0))
-            if buffer.resident == 0:
-                self._idle.remove(buffer)
         for buffer in self._lent.values():
             if short <= 0:
                 return
             if buffer.resident > buffer.capacity:
-                short -= self._trim(buffer, buffer.capacity)
+                short -= self._trim(buffer, max(buffer.resident - padded(short), buffer.capacity))
+        for buffer in sorted(self._idle, key=lambda b: b.given):  # longest unused first
+            if short <= 0:
+                break
+            short -= self._trim(buffer, max(buffer.resident - padded(short), 0))
+        self._idle = sorted((buffer for buffer in self._idle if buffer.resident), key=_resident)
 
     def _trim(self, buffer: Buffer, resident: int) -> int:
         freed = buffer.trim(resident)
         self._resident -= freed
         return freed
+
+
+def _resident(buffer: Buffer) -> int:
+    return buffer.resident

