@@ -4,7 +4,9 @@ A tensor enters when room for all its chunks can be made by evicting other tenso
 recently used first; a tensor larger than the cache never enters.
 """
 
-from grinnder_cli.cache.state import CacheState, recency
+from collections.abc import Hashable
+
+from grinnder_cli.cache.state import CacheState, Key, recency
 
 
 class LayerLRU:
@@ -20,7 +22,7 @@ class LayerLRU:
     def __init__(self, tensor_bytes: dict[str, int]) -> None:
         self._tensor_bytes = tensor_bytes
 
-    def victims(self, state: CacheState, chunk, nbytes: int, next_use: int) -> list | None:
+    def victims(self, state: CacheState, chunk: Key, nbytes: int, next_use: int) -> list[Key] | None:
         # A tensor with a resident chunk has had room made for all of them. Insertion order is by last
         # touch, so the last chunk of a tensor in that order dates its latest use.
         latest = {key.tensor: at for at, key in enumerate(state.entries)}
@@ -36,4 +38,5 @@ class LayerLRU:
                 room += self._tensor_bytes[name]
         return [key for key in state.entries if key.tensor in out] if room >= 0 else None
 
-    key = staticmethod(lambda state, now: recency(state))
+    def key(self, state: CacheState, now: int) -> Hashable:
+        return recency(state)

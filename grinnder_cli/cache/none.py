@@ -1,6 +1,8 @@
 """cache=none: nothing stays between visits; every chunk and pack goes through storage."""
 
-from grinnder_cli.cache.state import CacheState, recency
+from collections.abc import Hashable
+
+from grinnder_cli.cache.state import CacheState, Key, recency
 
 
 class NoCache:
@@ -9,7 +11,8 @@ class NoCache:
     name = "none"
     everything = False
 
-    def victims(self, state: CacheState, chunk, nbytes: int, next_use: int) -> list | None:
+    def victims(self, state: CacheState, chunk: Key, nbytes: int, next_use: int) -> list[Key] | None:
         return None
 
-    key = staticmethod(lambda state, now: recency(state))
+    def key(self, state: CacheState, now: int) -> Hashable:
+        return recency(state)

@@ -6,7 +6,7 @@ used again is dropped unwritten (the simulation frees it for every policy).
 
 from collections.abc import Hashable
 
-from grinnder_cli.cache.state import CacheState, take
+from grinnder_cli.cache.state import CacheState, Key, take
 
 
 class Farthest:
@@ -15,14 +15,14 @@ class Farthest:
     name = "opt"
     everything = True
 
-    def victims(self, state: CacheState, chunk, nbytes: int, next_use: int) -> list | None:
+    def victims(self, state: CacheState, chunk: Key, nbytes: int, next_use: int) -> list[Key] | None:
         if nbytes > state.capacity:
             return None
         if state.capacity - state.used >= nbytes:
             return []
         later = [key for key, entry in state.entries.items() if entry.next_use > next_use]
-        later.sort(key=lambda key: (-state.entries[key].next_use, key))
+        later.sort(key=lambda key: (-state.entries[key].next_use, key.tensor, key.part))
         return take(state, nbytes, later)
 
     def key(self, state: CacheState, now: int) -> Hashable:
-        return tuple(sorted((chunk, entry.dirty, entry.next_use - now) for chunk, entry in state.entries.items()))
+        return frozenset((chunk, entry.dirty, entry.next_use - now) for chunk, entry in state.entries.items())

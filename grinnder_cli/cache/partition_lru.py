@@ -4,7 +4,9 @@ Source: GriNNder (MLSys 2026), partition-wise host cache: dependency chunks only
 own part reads, and outputs, go straight to storage.
 """
 
-from grinnder_cli.cache.state import CacheState, recency, take
+from collections.abc import Hashable
+
+from grinnder_cli.cache.state import CacheState, Key, recency, take
 
 
 class PartitionLRU:
@@ -13,7 +15,8 @@ class PartitionLRU:
     name = "partition_lru"
     everything = False
 
-    def victims(self, state: CacheState, chunk, nbytes: int, next_use: int) -> list | None:
+    def victims(self, state: CacheState, chunk: Key, nbytes: int, next_use: int) -> list[Key] | None:
         return take(state, nbytes, list(state.entries)) if nbytes <= state.capacity else None
 
-    key = staticmethod(lambda state, now: recency(state))
+    def key(self, state: CacheState, now: int) -> Hashable:
+        return recency(state)

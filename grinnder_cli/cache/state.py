@@ -1,16 +1,26 @@
 """What is in the host cache, and the contract of a policy.
 
-The cache knows neither plan nor storage: chunks are opaque keys with a size, a cleanliness
-and the time of their next use. The planner simulates a run with exactly these objects, and
+The cache knows neither plan nor storage: chunks are keys that name a tensor and a part, with a
+size, a cleanliness and the time of their next use. The planner simulates a run with exactly these objects, and
 the executor only carries out what the simulation decided.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 FAR = 1 << 60
 """Next use of a chunk that nobody is known to read again."""
+
+
+class Key(Hashable, Protocol):
+    """What the cache knows of a chunk's name."""
+
+    @property
+    def tensor(self) -> str: ...
+
+    @property
+    def part(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -43,20 +53,20 @@ class CacheState:
     capacity: int
     used: int = 0
     peak: int = 0
-    entries: dict[Hashable, Entry] = field(default_factory=dict)
+    entries: dict[Key, Entry] = field(default_factory=dict)
 
-    def touch(self, chunk: Hashable) -> None:
+    def touch(self, chunk: Key) -> None:
         """Make `chunk` the most recently used."""
         self.entries[chunk] = self.entries.pop(chunk)
 
-    def add(self, chunk: Hashable, entry: Entry) -> None:
+    def add(self, chunk: Key, entry: Entry) -> None:
         """Admit a chunk; its room must have been made."""
         self.entries[chunk] = entry
         self.used += entry.nbytes
         self.peak = max(self.peak, self.used)
         assert self.used <= self.capacity, "a policy admitted more than fits"
 
-    def remove(self, chunk: Hashable) -> Entry:
+    def remove(self, chunk: Key) -> Entry:
         """Forget a chunk."""
         entry = self.entries.pop(chunk)
         self.used -= entry.nbytes
@@ -74,7 +84,7 @@ class Policy(Protocol):
     name: str
     everything: bool
 
-    def victims(self, state: CacheState, chunk, nbytes: int, next_use: int) -> list | None:
+    def victims(self, state: CacheState, chunk: Key, nbytes: int, next_use: int) -> list[Key] | None:
         """Chunks to evict so that `chunk` can enter (perhaps none), or None if it should bypass the cache."""
         ...
 
@@ -88,10 +98,10 @@ def recency(state: CacheState) -> Hashable:
     return tuple((chunk, entry.dirty) for chunk, entry in state.entries.items())
 
 
-def take(state: CacheState, need: int, order) -> list | None:
+def take(state: CacheState, need: int, order: Iterable[Key]) -> list[Key] | None:
     """The first unpinned chunks in `order` whose sizes free what `need` lacks, or None if all together do not."""
     lacking = need - (state.capacity - state.used)
-    chosen: list = []
+    chosen: list[Key] = []
     for chunk in order:
         if lacking <= 0:
             break

@@ -46,7 +46,7 @@ class PyGRunner:
         weight = None if graph.weight is None else torch.from_numpy(np.array(graph.weight)).to(dtype)
         edge_index, weight = gcn_norm(edge_index, weight, graph.num_nodes, dtype=dtype)
         for conv in model.convs:
-            conv.normalize = False
+            conv.normalize = False  # type: ignore[assignment]  # a GCNConv: its edge weights are normalised already
         if layout == "edge_index":
             self._adjacency: tuple = (edge_index, weight)
         elif layout == "csr":

@@ -17,7 +17,7 @@ LOCAL_BLOCK_BYTES = 1 << 21
 """Rows of Local_l are computed in stretches of about this many bytes: temporaries stay small and in cache."""
 
 LOCAL_TEMPORARIES = 8
-"""Arrays of one stretch that a stage and its gradient hold at once, at most (counted: 6; the rest is the allocator's)."""
+"""Arrays of one stretch that a stage and its gradient hold at once, at most (counted: 6, and some slack)."""
 
 WEIGHT_COPIES = 10
 """Weights, gradients, two moments of Adam; a snapshot of all but gradients; the same again while it is saved."""
@@ -56,8 +56,8 @@ class Need:
 
 def need(program: PullProgram) -> Need:
     """What the program needs."""
-    phases = {program.unit(e).phase: program.unit(e).steps for e in range(program.first, program.first + 2)}
-    phases[None] = program.unit(program.last).steps
+    units = [program.unit(epoch) for epoch in (program.first, program.first + 1, program.last)]
+    phases = {unit.phase: unit.steps for unit in units}
     visit = overlapped = computing = 0
     touched = {access.chunk.tensor for steps in phases.values() for s in steps for access in (*s.reads, *s.writes)}
     for steps in phases.values():

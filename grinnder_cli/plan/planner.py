@@ -160,20 +160,18 @@ def make_plan(
     caches = ["opt"] if resident else list(POLICIES) if config.cache.name == "auto" else [config.cache.name]
     trial = caches[-1]  # opt where the choice is free: a sound measure for the other choices
 
-    packs = frozenset(program(True, frozenset()).exchanged + program(False, frozenset()).exchanged)
-    start = packs if config.plan.exchange == "gather" else frozenset()
-    axes = [True, False] if config.plan.ax == "auto" else [config.plan.ax == "on"]
-    values = {ax: steady(program(ax, start, horizon), trial)[0] for ax in axes}
-    ax = min(axes, key=values.__getitem__)
-    gathered, value = start & frozenset(program(ax, start).exchanged), values[ax]
+    ax = _keep_ax(config, model, sizes, itemsize)
+    names = program(ax, frozenset()).exchanged
+    gathered = frozenset(names) if config.plan.exchange == "gather" else frozenset()
+    value, _ = steady(program(ax, gathered, horizon), trial)
     if config.plan.exchange == "auto":
-        for name in program(ax, start).exchanged:  # whole chunks only where they never come from storage
+        for name in names:  # whole chunks only where they never come from storage
             other, loaded = steady(program(ax, gathered | {name}, horizon), trial)
-            if other <= value and name not in loaded:
+            if not other[0] and other <= value and name not in loaded:
                 gathered, value = gathered | {name}, other
     fits = not value[0]
     costs = {name: steady(program(ax, gathered, horizon), name)[0][1] for name in caches if fits} or {caches[-1]: 0}
-    cache = min(reversed(caches), key=costs.__getitem__)
+    cache = min(reversed(list(costs)), key=costs.__getitem__)
 
     chosen = program(ax, gathered)
     schedule, wants, capacity = build(chosen, cache, single=not fits)
@@ -191,6 +189,24 @@ def make_plan(
         written=frozenset().union(*(epoch.written for epoch in epochs)),
         resident=resident,
     )
+
+
+def _keep_ax(config: RunConfig, model: ModelSpec, sizes: OperatorSizes, itemsize: int) -> bool:
+    """Whether layer 1 reads A_hat X: by the bytes packs move without a cache.
+
+    The choice changes the order of sums, so it must not depend on memory, cache, exchange, or on where a run resumes.
+    """
+    if config.plan.ax != "auto":
+        return config.plan.ax == "on"
+
+    def moved(ax: bool) -> int:
+        program = PullProgram(
+            model=model, sizes=sizes, itemsize=itemsize, ax=ax, gathered=frozenset(),
+            first=0, last=2, eval_every=config.eval_every,
+        )  # fmt: skip
+        return make_schedule(program, "none", 0, lookahead=False).totals()[1].traffic.total_bytes
+
+    return moved(True) <= moved(False)
 
 
 def _gib(nbytes: int) -> str:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from grinnder_cli.cache import FAR, POLICIES, CacheState, Policy
 from grinnder_cli.plan.simulate import EpochActions, EpochSimulation, Traffic, next_uses
-from grinnder_cli.plan.steps import TensorSpec, Unit
+from grinnder_cli.plan.steps import Step, TensorSpec, Unit
 
 ALTERNATIVES = {"opt": ("opt", "partition_lru", "lru_layer")}
 """Policies whose schedules a name may stand for: farthest next use reads least where chunks are equal; where
@@ -15,8 +15,11 @@ they are not, another order of eviction can read less, and then that one is take
 class Program(Protocol):
     """What a schedule needs of a method: tensors, and the steps of every epoch from `first` to `last`."""
 
-    first: int
-    last: int
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def last(self) -> int: ...
 
     @property
     def tensors(self) -> dict[str, TensorSpec]: ...
@@ -64,7 +67,9 @@ class Schedule:
             self._state.add(chunk, replace(entry))
         return actions
 
-    def _simulate(self, steps, step_at: int, following) -> tuple[EpochActions, list]:
+    def _simulate(
+        self, steps: tuple[Step, ...], step_at: int, following: tuple[Step, ...]
+    ) -> tuple[EpochActions, list]:
         uses = next_uses(steps, following)
         epoch = EpochSimulation(self.program.tensors, self.policy, self._state, record=self._record)
         done = epoch.run(steps, uses, self.lookahead)

@@ -9,7 +9,7 @@ simulated again: its actions are replayed.
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from grinnder_cli.cache import FAR, CacheState, Entry, Policy
 from grinnder_cli.partitioner.layout import padded
@@ -179,7 +179,8 @@ class EpochSimulation:
             if visit is visits[0]:
                 late = self._reads(visit, visit.reads)
             written = frozenset(access.chunk for access, _ in visit.writes)
-            ahead, behind = (), ()
+            ahead: tuple[Action, ...] = ()
+            behind: tuple[Action, ...] = ()
             if following and lookahead:
                 ahead = self._reads(following, [read for read in following.reads if read[0].chunk not in written])
             after = self._finish(visit)
@@ -221,7 +222,7 @@ class EpochSimulation:
     def _room(self, chunk: Chunk, nbytes: int, next_use: int) -> bool:
         """Evict for `chunk` if the policy wants it to enter."""
         victims = self.policy.victims(self.state, chunk, padded(nbytes), next_use)
-        for victim in victims or ():
+        for victim in cast("list[Chunk]", victims or []):
             if not self.state.entries[victim].dirty:
                 self._discard(victim)
                 continue

@@ -6,9 +6,21 @@ import lab
 import pytest
 
 from grinnder_cli.cache import POLICIES
-from grinnder_cli.errors import DoesNotFit
+from grinnder_cli.errors import DoesNotFit, EnvironmentProblem
+from grinnder_cli.storage.transfer import TransferRules
+from grinnder_cli.storage.uring import Queue
 
-STORAGES = ("posix", "memory")
+
+def storages() -> tuple[str, ...]:
+    """All backends; uring only where this machine lets us have a ring."""
+    try:
+        with Queue(TransferRules()):
+            return "posix", "memory", "uring"
+    except EnvironmentProblem:
+        return "posix", "memory"
+
+
+STORAGES = storages()
 SHAPES = {
     "directed, dropout": {"dropout": 0.5},
     "forward shared with evaluation": {"dropout": 0.0, "residual": True, "hidden": 11},

@@ -5,8 +5,11 @@ inboxes Y_2 travels through; `nodes`, `topo_*`, `send_*`, `recv_*`, `x`, `ax` ar
 `_in` belongs to the forward operator (rows read their in-neighbours), `_out` to its transpose.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+
+import numpy as np
 
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.operator import OperatorSizes
@@ -63,7 +66,7 @@ class PullProgram:
         nbytes = tuple(int(rows) * width * self.itemsize for rows in self.sizes.rows)
         specs[name] = TensorSpec(name=name, kind=Kind.LAYER, width=width, chunk_bytes=nbytes)
 
-    def _exchanged(self, specs: dict, name: str, width: int, halo) -> None:
+    def _exchanged(self, specs: dict, name: str, width: int, halo: np.ndarray) -> None:
         self._layer(specs, name, width)
         if name not in self.gathered:
             nbytes = tuple(int(rows) * width * self.itemsize for rows in halo.sum(axis=1))
@@ -102,17 +105,17 @@ class PullProgram:
         steps: list[Step] = []
         visits = iter(range(10**9))
 
-        def sweep(make, k_epoch: int, k: int) -> None:
+        def sweep(make: Callable[[int], Step], k_epoch: int, k: int) -> None:
             ids = range(self.sizes.parts)
             for part in ids if (k_epoch + k) % 2 == 0 else reversed(ids):
                 if self.sizes.rows[part]:
                     steps.append(make(part))
 
-        def forward(k_epoch: int, ks, train: bool, evaluate: bool) -> None:
+        def forward(k_epoch: int, ks: Iterator[int], train: bool, evaluate: bool) -> None:
             if not self.ax:
                 sweep(lambda p: self._enter(p, train), k_epoch, next(ks))
             for layer in range(1, self.model.depth):
-                sweep(lambda p, layer=layer: self._forward(layer, p, train), k_epoch, next(ks))
+                sweep(partial(self._forward, layer, train), k_epoch, next(ks))
             sweep(lambda p: self._loss(p, train, evaluate), k_epoch, next(ks))
 
         # With one forward serving training and evaluation, an epoch's first forward ran at the end of the one before.
@@ -123,7 +126,7 @@ class PullProgram:
                 next(visits)
         for layer in range(self.model.depth, 0, -1):
             if self._needs_dz(layer):
-                sweep(lambda p, layer=layer: self._backward(layer, p), parity, next(visits))
+                sweep(partial(self._backward, layer), parity, next(visits))
         step_at = len(steps)
         if reuse and not last:
             forward(parity + 1, iter(range(10**9)), True, evaluate)
@@ -182,7 +185,7 @@ class PullProgram:
             return ()
         return self._read(part, f"c{layer}" if layer > 1 else "x")
 
-    def _forward(self, layer: int, part: int, train: bool) -> Step:
+    def _forward(self, layer: int, train: bool, part: int) -> Step:
         reads, writes = self._emit(f"y{layer + 1}", part)
         kept = []
         if train and self._aggregates(layer):
