@@ -6,6 +6,10 @@ graph as it is), and where parts would have fewer than SMALLEST_MEAN nodes it is
 """
 
 import functools
+import mmap
+import os
+import signal
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -16,6 +20,9 @@ from grinnder_cli.config.schema import PartitionerConfig
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import ConfigError, EnvironmentProblem
 from grinnder_cli.partitioner.contiguous import equal_ranges
+
+LOOK_S = 0.01
+"""Seconds between two looks at whether METIS is done or a signal came."""
 
 SMALLEST_MEAN = 4
 """Below this many nodes per part, nodes are cut into equal ranges of a breadth-like order instead."""
@@ -28,7 +35,7 @@ def assign(
 
     Args:
         config: objective (cut or volume) and balance (largest over mean part).
-        check: called before and after the library's call, which cannot be interrupted.
+        check: called now and then, also while the library works; may raise to stop it.
 
     Raises:
         ConfigError: balance below 1, or the graph has more edges than this METIS can count.
@@ -42,8 +49,8 @@ def assign(
     check()
     if graph.num_nodes < SMALLEST_MEAN * parts:
         return _cut_breadth_order(indptr, indices, parts)
-    assignment = _call_metis(indptr, indices, parts, config, seed)
-    check()
+    refuse_overflow(graph.num_nodes, len(indices), _index_bytes())
+    assignment = interruptible(lambda: _call_metis(indptr, indices, parts, config, seed), graph.num_nodes, check)
     return fill_empty_parts(assignment, parts)
 
 
@@ -83,16 +90,46 @@ def _cut_breadth_order(indptr: np.ndarray, indices: np.ndarray, parts: int) -> n
     return assignment
 
 
+def interruptible(call: Callable[[], np.ndarray], num_nodes: int, check: Callable[[], None]) -> np.ndarray:
+    """`call()`, int32 [N], in a child process, so that `check` may stop it: METIS holds Python's lock to its end.
+
+    The child is a fork: it shares the graph with us, calls the library and nothing else, and leaves its result in
+    memory both can see.
+
+    Raises:
+        EnvironmentProblem: the child died (out of memory, most likely).
+    """
+    shared = mmap.mmap(-1, max(4 * num_nodes, 1))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            for signum in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(signum, signal.SIG_DFL)
+            np.frombuffer(shared, np.int32, num_nodes)[:] = call()
+            code = 0
+        finally:
+            os._exit(code)
+    try:
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            check()
+            time.sleep(LOOK_S)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    if ended[1]:
+        raise EnvironmentProblem(
+            f"METIS ended with status {ended[1]}, most likely out of memory; set partitioner=contiguous or random"
+        )
+    return np.frombuffer(shared, np.int32, num_nodes).copy()
+
+
 def _call_metis(
     indptr: np.ndarray, indices: np.ndarray, parts: int, config: PartitionerConfig, seed: int
 ) -> np.ndarray:
-    try:
-        import pymetis
-    except ImportError as error:
-        raise EnvironmentProblem(
-            "partitioner=metis needs pymetis: pip install pymetis, or set partitioner=random"
-        ) from error
-    refuse_overflow(len(indptr) - 1, len(indices), _index_bytes())
+    import pymetis
+
     options = pymetis.Options(
         objtype=int(config.objective == "volume"),
         ufactor=max(1, round(1000 * (config.balance - 1))),
@@ -107,8 +144,12 @@ def _call_metis(
 @functools.cache
 def _index_bytes() -> int:
     """4 or 8: how wide METIS's integers were compiled; only the type of a result tells."""
-    import pymetis
-
+    try:
+        import pymetis
+    except ImportError as error:
+        raise EnvironmentProblem(
+            "partitioner=metis needs pymetis: pip install pymetis, or set partitioner=random"
+        ) from error
     return getattr(pymetis.part_graph(2, adjacency=[[1], [0]]).vertex_part, "itemsize", 4)
 
 

@@ -204,3 +204,42 @@ def test_estimates_grow_with_the_graph():
     assert methods.assign_bytes(1000, 10**6, "auto") == methods.assign_bytes(1000, 10**6, "metis") > 10**8
     assert methods.assign_bytes(1000, 10**6, "metis", symmetric=False) > methods.assign_bytes(1000, 10**6, "metis")
     assert methods.assign_bytes(1000, 10**6, "random") < 10**7
+
+
+def test_a_signal_stops_metis_while_it_works(monkeypatch):
+    """The library holds Python's lock; the run must not wait for it."""
+    import os
+    import time
+
+    from grinnder_cli.partitioner import metis
+
+    class Stop(Exception):
+        pass
+
+    begin, looks = time.monotonic(), []
+
+    def check():
+        looks.append(1)
+        if len(looks) > 3:
+            raise Stop
+
+    def forever():
+        time.sleep(60)
+        return np.zeros(3, np.int32)
+
+    before = set(os.listdir("/proc/self/task"))
+    with pytest.raises(Stop):
+        metis.interruptible(forever, 3, check)
+    assert time.monotonic() - begin < 30
+    assert set(os.listdir("/proc/self/task")) == before
+    assert list(metis.interruptible(lambda: np.array([2, 0, 1], np.int32), 3, lambda: None)) == [2, 0, 1]
+
+
+def test_a_metis_that_dies_is_one_line():
+    import os
+
+    from grinnder_cli.errors import EnvironmentProblem
+    from grinnder_cli.partitioner import metis
+
+    with pytest.raises(EnvironmentProblem, match="METIS ended"):
+        metis.interruptible(lambda: os._exit(7), 3, lambda: None)
