@@ -44,7 +44,7 @@ def budgets(cfg, tmp_path, count=5):
     from grinnder_cli.run.preparation import prepare_run
 
     plan = prepare_run(cfg).plan
-    least, most = plan.need.least, plan.need.least + plan.need.chunks
+    least, most = plan.need.least, plan.need.fixed + plan.need.overlapped + plan.need.chunks
     return [least + (most - least) * step // (count - 1) for step in range(count)]
 
 
