@@ -1,5 +1,6 @@
 """The memory limit is the tightest of all that apply, found where each kernel keeps it."""
 
+import mmap
 import subprocess
 import sys
 import time
@@ -119,9 +120,16 @@ def test_a_real_rlimit_of_a_child_process_is_seen():
     assert out[1].startswith("RLIMIT_AS")
 
 
+def touched(nbytes: int) -> mmap.mmap:
+    """Fresh memory, every page written: what malloc gives may have been resident before."""
+    block = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block.write(b"x" * nbytes)
+    return block
+
+
 def test_rss_anon_follows_an_allocation():
     before = rss_anon_bytes()
-    block = bytearray(b"x" * (32 * MIB))
+    block = touched(32 * MIB)
     assert 30 * MIB < rss_anon_bytes() - before < 70 * MIB
     del block
 
@@ -133,7 +141,7 @@ def test_rss_anon_without_the_field_falls_back_to_statm(tmp_path):
 
 def test_peak_sampler_keeps_a_peak_that_is_gone():
     with PeakSampler(interval_s=0.005) as sampler:
-        block = bytearray(b"x" * (48 * MIB))
+        block = touched(48 * MIB)
         time.sleep(0.1)
         del block
         assert 45 * MIB < sampler.peak_above_baseline < 110 * MIB
