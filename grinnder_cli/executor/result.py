@@ -1,9 +1,6 @@
-"""What every runner returns for an epoch, and the contract of a runner."""
+"""What every runner returns for an epoch."""
 
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
 
 from grinnder_cli.plan.simulate import Traffic
 
@@ -36,23 +33,3 @@ class EpochResult:
     python_s: float
     measured: Traffic
     predicted: Traffic
-
-
-class Runner(Protocol):
-    """Trains one model, epoch by epoch.
-
-    Attributes:
-        model: the parameters, under PyG's names.
-        optimizer: torch's.
-    """
-
-    model: torch.nn.Module
-    optimizer: torch.optim.Optimizer
-
-    def run_epoch(self, epoch: int) -> EpochResult:
-        """Train one epoch and evaluate where it is due."""
-        ...
-
-    def close(self) -> None:
-        """Release files and memory."""
-        ...

@@ -184,7 +184,7 @@ def make_plan(
         cache=cache,
         cache_reason=_cache_reason(config, cache, costs, resident=resident, fits=fits),
         exchange_reason=_exchange_reason(config, gathered, chosen.exchanged),
-        ax_reason="asked for" if config.plan.ax != "auto" else "fewer bytes per epoch",
+        ax_reason="asked for" if config.plan.ax != "auto" else "fewer bytes per epoch without a cache",
         epochs=tuple(epoch.traffic for epoch in epochs),
         written=frozenset().union(*(epoch.written for epoch in epochs)),
         resident=resident,
