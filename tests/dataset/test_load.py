@@ -191,7 +191,7 @@ def test_names_and_yaml_agree():
     "config",
     [
         DatasetConfig(name="debian", undirected=True),
-        DatasetConfig(name="sbm", num_nodes=100_000, num_edges=1_000_000),
+        DatasetConfig(name="sbm", num_nodes=400_000, num_edges=6_000_000, num_features=16),
     ],
 )
 def test_load_bytes_covers_what_a_build_takes(tmp_path, config):
@@ -208,4 +208,5 @@ def test_load_bytes_covers_what_a_build_takes(tmp_path, config):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
     measured, estimate = int(done.stdout), dataset.load_bytes(config)
-    assert 0.5 * estimate < measured < estimate
+    pages = 4 << 21  # where transparent huge pages are on, an array's last one is whole
+    assert 0.5 * estimate < measured < estimate + pages
