@@ -52,6 +52,10 @@ def check(config: RunConfig) -> None:
         raise ConfigError(f"parts={config.parts} must be an integer, at least 1, or auto")
     if config.memory.host != "auto":
         parse_size(config.memory.host, "memory.host")
+    if config.memory.device != "auto":
+        parse_size(config.memory.device, "memory.device")
+    if config.device == "cuda" and config.dtype != "float32":
+        raise ConfigError(f"device=cuda computes in float32; dtype={config.dtype} needs device=cpu")
     if config.storage.quota is not None:
         parse_size(config.storage.quota, "storage.quota")
     if config.storage.fault is not None:

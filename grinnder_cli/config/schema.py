@@ -93,7 +93,7 @@ class CacheConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StorageConfig:
-    name: str = one_of("auto", "uring", "posix", "memory")
+    name: str = one_of("auto", "uring", "posix", "kvikio", "memory")
     """Where chunks go that host memory does not hold; auto: uring where this machine allows it, else posix."""
     dir: str = "scratch"
     """Directory for scratch files; a private subdirectory is made and removed."""
@@ -120,6 +120,8 @@ class StorageConfig:
 class MemoryConfig:
     host: str = "auto"
     """Host memory the process may allocate after imports (a size like 512MiB); auto: the limit in force."""
+    device: str = "auto"
+    """GPU memory the run may use (a size like 24GiB); auto: what is free, less a margin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +174,8 @@ class RunConfig:
     metric: str = one_of("accuracy")
     seed: int = 0
     """Seed of weights, dropout and partitioner, in [0, 2^32)."""
-    device: str = one_of("auto", "cpu")
+    device: str = one_of("auto", "cpu", "cuda")
+    """Where visits are computed; auto: cuda if usable (and dtype=float32), else cpu."""
     dtype: str = one_of("float32", "float64")
     """Type of weights and layer tensors."""
     epochs: int = 100

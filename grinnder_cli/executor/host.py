@@ -2,22 +2,25 @@
 
 Buffers come from one pool; `resident` is the cache. Packs for an inbox that is not resident go
 to storage in whole blocks; the block at an inbox's growing edge waits in `_edges`.
+Where a device fills a buffer (`Buffer.filled`), what needs its bytes here is put off until they have arrived.
 """
 
 import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from grinnder_cli.model.kernels import gather_rows
 from grinnder_cli.partitioner.layout import BLOCK, padded
 from grinnder_cli.plan.inbox import InboxCursor
 from grinnder_cli.plan.simulate import Action, Do
 from grinnder_cli.plan.steps import Chunk, TensorSpec
 from grinnder_cli.storage.buffers import Buffer, BufferPool
 from grinnder_cli.storage.store import ChunkStore, Ticket
+
+Fill = Callable[[Buffer, int, int], None]
+"""(buffer, begin, nbytes): put a pack there."""
 
 
 @dataclass(slots=True)
@@ -50,6 +53,7 @@ class Host:
     _cursors: dict[Chunk, InboxCursor] = field(default_factory=dict)
     _edges: dict[Chunk, tuple[int, np.ndarray]] = field(default_factory=dict)
     _writing: list[tuple[Chunk, Ticket, Buffer]] = field(default_factory=list)
+    _waiting: deque[tuple[Chunk, Buffer, Callable[[], None]]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.pool.reclaim = self.settle
@@ -59,11 +63,16 @@ class Host:
         return self.tensors[chunk.tensor].chunk_bytes[chunk.part]
 
     # ------------------------------------------------------------------ reading
-    def load(self, chunk: Chunk, view: np.ndarray) -> Ticket:
-        """Begin reading a chunk's blocks into `view`; what is still being written to it comes first."""
-        if any(chunk == written for written, _, _ in self._writing):
+    def load(self, chunk: Chunk, buffer: Buffer) -> Ticket:
+        """Begin reading a chunk's blocks into `buffer`; what is still being written to it comes first."""
+        self.before_reading(chunk)
+        buffer.quiesce()
+        return self.store.read_async(chunk.tensor, chunk.part, buffer.array)
+
+    def before_reading(self, chunk: Chunk) -> None:
+        """Finish what is still being written to a chunk's blocks."""
+        if any(chunk == written for written, *_ in (*self._writing, *self._waiting)):
             self.settle(chunk)
-        return self.store.read_async(chunk.tensor, chunk.part, view)
 
     def wait(self, tickets: list[Ticket]) -> None:
         """Finish reads."""
@@ -87,20 +96,44 @@ class Host:
         buffer = self.resident.pop(chunk)
         cursor = self._cursors.get(chunk)
         begin, end = cursor.writable() if cursor else (0, padded(self.nbytes(chunk)))
-        if cursor:
-            self._set_edge(chunk, cursor, 0, buffer.array)
+        edge = cursor.waiting() if cursor else (0, 0)
+
+        def write() -> None:
+            self._set_edge(chunk, edge, 0, buffer.array)
+            self._write(chunk, buffer, begin, end, begin)
+
+        self._once_filled(chunk, buffer, write)
+
+    def _once_filled(self, chunk: Chunk, buffer: Buffer, job: Callable[[], None]) -> None:
+        """Do `job`, which needs the bytes of `buffer`: now, or in this order once a device has brought them."""
+        self._waiting.append((chunk, buffer, job))
+        self.poll()
+
+    def _next_waiting(self) -> None:
+        _, buffer, job = self._waiting.popleft()
+        if buffer.filled:
+            buffer.filled.wait()
+            buffer.filled = None
+        job()
+
+    def poll(self) -> None:
+        """Go on with what has arrived from a device."""
+        while self._waiting and (self._waiting[0][1].filled is None or self._waiting[0][1].filled.done()):
+            self._next_waiting()
+
+    def _write(self, chunk: Chunk, buffer: Buffer, begin: int, end: int, at: int) -> None:
+        """Begin writing bytes [begin, end) of `buffer` to the chunk's byte `at`; the buffer is freed when it is done."""
         if end > begin:
-            self._write(chunk, buffer, buffer.array[begin:end], begin)
+            ticket = self.store.write_async(chunk.tensor, chunk.part, buffer.array[begin:end], at)
+            self._writing.append((chunk, ticket, buffer))
         else:
             self.pool.give(buffer)
-
-    def _write(self, chunk: Chunk, buffer: Buffer, view: np.ndarray, begin: int = 0) -> None:
-        """Begin writing `view`, part of `buffer`, which is freed when the write is done."""
-        self._writing.append((chunk, self.store.write_async(chunk.tensor, chunk.part, view, begin), buffer))
 
     def settle(self, chunk: Chunk | None = None) -> None:
         """Finish writes (of one chunk, or all) and free their buffers."""
         start = time.perf_counter()
+        while self._waiting and (chunk is None or any(chunk == waiting for waiting, *_ in self._waiting)):
+            self._next_waiting()
         pending, self._writing = self._writing, []
         for entry in pending:
             written, ticket, buffer = entry
@@ -117,16 +150,13 @@ class Host:
         if action.do is Do.KEEP:
             self.resident[action.chunk] = buffer
         elif action.do is Do.STORE:
-            self._write(action.chunk, buffer, buffer.array)
+            nbytes = len(buffer.array)
+            self._once_filled(action.chunk, buffer, lambda: self._write(action.chunk, buffer, 0, nbytes, 0))
         else:
             self.pool.give(buffer)
 
-    def send(self, action: Action, source: Tensor, rows: Tensor) -> None:
-        """Copy `source[rows]` into an inbox, resident or on storage.
-
-        Shapes:
-            source: [n, W]; rows: int32, as many as the action's bytes hold.
-        """
+    def send(self, action: Action, fill: Fill) -> None:
+        """Put a pack into an inbox, resident or on storage."""
         chunk, nbytes, offset = action.chunk, action.nbytes, action.offset
         cursor = self._cursors.get(chunk)
         if cursor is None:
@@ -134,30 +164,27 @@ class Host:
         start = time.perf_counter()
         cursor.fill(offset, nbytes)
         if action.do is Do.DELIVER:
-            self._pack(source, rows, self.resident[chunk].array[offset : offset + nbytes])
+            fill(self.resident[chunk], offset, nbytes)
         else:
             base = offset // BLOCK * BLOCK
             buffer = self.pool.take(padded(offset + nbytes) - base)
-            self._pack(source, rows, buffer.array[offset - base : offset - base + nbytes])
-            if chunk in self._edges:
-                at, waiting = self._edges.pop(chunk)
-                buffer.array[at - base : at - base + len(waiting)] = waiting
+            fill(buffer, offset - base, nbytes)
             begin, end = cursor.writable()
-            self._set_edge(chunk, cursor, base, buffer.array)
-            if end > begin:
-                self._write(chunk, buffer, buffer.array[begin - base : end - base], begin)
-            else:
-                self.pool.give(buffer)
+            edge = cursor.waiting()
+
+            def write() -> None:
+                if chunk in self._edges:
+                    at, waiting = self._edges.pop(chunk)
+                    buffer.array[at - base : at - base + len(waiting)] = waiting
+                self._set_edge(chunk, edge, base, buffer.array)
+                self._write(chunk, buffer, begin - base, end - base, begin)
+
+            self._once_filled(chunk, buffer, write)
         self.clock.gather += time.perf_counter() - start
         if cursor.complete:
             del self._cursors[chunk]
 
-    def _set_edge(self, chunk: Chunk, cursor: InboxCursor, base: int, array: np.ndarray) -> None:
-        begin, end = cursor.waiting()
+    def _set_edge(self, chunk: Chunk, edge: tuple[int, int], base: int, array: np.ndarray) -> None:
+        begin, end = edge
         if end > begin:
             self._edges[chunk] = (begin, array[begin - base : end - base].copy())
-
-    @staticmethod
-    def _pack(source: Tensor, rows: Tensor, target: np.ndarray) -> None:
-        out = torch.from_numpy(target).view(source.dtype).view(len(rows), source.shape[1])
-        gather_rows(source, rows, out=out)

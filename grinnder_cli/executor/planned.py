@@ -14,6 +14,7 @@ import torch
 from grinnder_cli.executor.host import Clock, Host
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Stages, Tally
+from grinnder_cli.executor.host_visit import HostVisit
 from grinnder_cli.executor.visit import Visit
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.layout import offsets, padded
@@ -129,7 +130,7 @@ class PlannedRunner:
 
     def _visits(self, actions: EpochActions) -> Iterator[Visit]:
         """Visits in order, each with its reads begun and, once it has been run, those of the next under way too."""
-        visits = [Visit(self._host, self._sizes, self._dtypes, step) for step in actions.steps]
+        visits = [HostVisit(self._host, self._sizes, self._dtypes, step) for step in actions.steps]
         for visit, following in zip(visits, [*visits[1:], None], strict=True):
             self._check()
             if visit is visits[0]:

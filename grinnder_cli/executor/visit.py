@@ -1,9 +1,13 @@
 """One visit: bring what the step reads, compute, hand on what it writes.
 
+`Visit` walks the plan's actions and calls the stages; where memory is, in host memory or on a device, is
+its subclasses' business (`host_visit`, `device_visit`).
+
 Shapes: part p has n own rows and h halo rows; tensors of the plan by name (`y2`, `dz2`, ...).
 """
 
 import time
+from abc import ABC, abstractmethod
 
 import numpy as np
 import torch
@@ -11,18 +15,21 @@ from torch import Tensor
 
 from grinnder_cli.executor.host import Host
 from grinnder_cli.executor.stages import Nodes, Stages, Tally
-from grinnder_cli.model.kernels import gather_rows, spmm
+from grinnder_cli.model.kernels import spmm
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.partitioner.operator import OperatorSizes
 from grinnder_cli.plan.simulate import Action, Do, StepActions
-from grinnder_cli.plan.steps import Mode, Op
+from grinnder_cli.plan.steps import Mode, Op, exchanged_name
 from grinnder_cli.storage.buffers import Buffer
 from grinnder_cli.storage.store import Ticket
 
-TORCH = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
+TORCH = {
+    "float16": torch.float16, "float32": torch.float32, "float64": torch.float64,
+    "int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8,
+}  # fmt: skip
 
 
-class Visit:
+class Visit(ABC):
     """Everything one step holds while it is at work.
 
     Args:
@@ -35,13 +42,10 @@ class Visit:
         self.host, self.sizes, self.actions, self.step = host, sizes, actions, actions.step
         self.part, self.rows = self.step.part, int(sizes.rows[self.step.part])
         self._x_dtype, self._dtype = dtypes
-        self._inputs: dict[str, Buffer] = {}
         self._lent: list[Buffer] = []
         self._reads: list[Ticket] = []
-        self._own: Buffer | None = None
-        self._halo: Buffer | None = None
         self._modes = {access.chunk: access.mode for access in self.step.reads}
-        self._name = f"{'dz' if self.step.op is Op.BACKWARD else 'y'}{self.step.layer}"
+        self._name = exchanged_name(self.step)
 
     # ------------------------------------------------------------------ reads
     def bring(self, actions: tuple[Action, ...]) -> None:
@@ -52,150 +56,105 @@ class Visit:
             elif action.do is Do.DISCARD:
                 self.host.discard(action.chunk)
             elif self._modes[action.chunk] is Mode.READ:
-                self._inputs[action.chunk.tensor] = self._whole(action)
+                self._read(action)
             elif self._modes[action.chunk] is Mode.OWN:
-                self._own = self._whole(action)
+                self._read_own(action)
             elif self._modes[action.chunk] is Mode.RECEIVE:
                 self._receive(action)
             else:
                 self._source(action)
 
-    def _whole(self, action: Action) -> Buffer:
-        """The chunk in a buffer: the cache's, or one lent to this visit."""
-        if action.do is Do.HIT:
-            return self.host.resident[action.chunk]
-        if action.do is Do.ADMIT:
-            buffer = self.host.resident[action.chunk] = self.host.pool.take(padded(action.nbytes))
-        else:
-            buffer = self._lend(action.nbytes)
-        self._reads.append(self.host.load(action.chunk, buffer.array))
-        return buffer
+    @abstractmethod
+    def _read(self, action: Action) -> None:
+        """Bring a chunk of the part itself."""
 
-    def _row_bytes(self) -> int:
-        return self.host.tensors[self._name].width * np.dtype(self._dtype).itemsize
+    @abstractmethod
+    def _read_own(self, action: Action) -> None:
+        """Bring the own rows of what is aggregated."""
 
-    def _lend(self, nbytes: int) -> Buffer:
-        """Memory until the visit ends."""
-        buffer = self.host.pool.take(padded(nbytes))
-        self._lent.append(buffer)
-        return buffer
-
+    @abstractmethod
     def _receive(self, action: Action) -> None:
-        """The inbox, whole: the halo's rows in order."""
-        if action.do is Do.TAKE:
-            self._halo = self.host.take(action.chunk)
-            self._lent.append(self._halo)
-        else:
-            self._halo = self._lend(action.nbytes)
-            self._reads.append(self.host.load(action.chunk, self._halo.array))
+        """Bring the inbox, whole: the halo's rows in order."""
 
+    @abstractmethod
     def _source(self, action: Action) -> None:
-        """Copy the rows wanted of a whole chunk: all of the own one, of another part's those in the halo."""
-        lent = None
-        if action.do is Do.HIT:
-            buffer = self.host.resident[action.chunk]
-        else:
-            buffer = self.host.pool.take(padded(action.nbytes))
-            self.host.wait([self.host.load(action.chunk, buffer.array)])
-            if action.do is Do.ADMIT:
-                self.host.resident[action.chunk] = buffer
-            else:
-                lent = buffer
-        self.host.wait(self._reads)  # the list of rows may still be on its way
-        start = time.perf_counter()
-        if action.chunk.part == self.part:
-            self._own = self._lend(action.nbytes)
-            self._own.array[: action.nbytes] = buffer.array[: action.nbytes]
-        else:
-            self._copy_halo(action, buffer)
-        self.host.clock.gather += time.perf_counter() - start
-        if lent:
-            self.host.pool.give(lent)
+        """Take the rows wanted of a whole chunk: all of the own one, of another part's those in the halo."""
 
-    def _copy_halo(self, action: Action, buffer: Buffer) -> None:
-        owner, row = action.chunk.part, self._row_bytes()
-        counts = self.sizes.halo(self._name)[self.part]
-        if self._halo is None:
-            self._halo = self._lend(int(counts.sum()) * row)
-        first, count = int(self.sizes.halo_starts(self._name)[self.part, owner]), int(counts[owner])
-        rows = self._field(f"recv_{self.sizes.side(self._name)}", "rows")[first : first + count]
-        source = self._matrix(buffer.array[: action.nbytes], self._dtype, row)
-        target = self._matrix(self._halo.array[first * row : (first + count) * row], self._dtype, row)
-        gather_rows(source, rows, out=target)
+    def _row_bytes(self, name: str) -> int:
+        return self.host.tensors[name].width * np.dtype(self._dtype).itemsize
+
+    def _halo_rows(self) -> int:
+        return int(self.sizes.halo(self._name)[self.part].sum())
 
     # ------------------------------------------------------------------ views
-    @staticmethod
-    def _matrix(data: np.ndarray, dtype: str, row_bytes: int) -> Tensor:
-        return torch.from_numpy(data).view(TORCH[dtype]).view(-1, row_bytes // np.dtype(dtype).itemsize)
+    @abstractmethod
+    def _payload(self, constant: str) -> Tensor | None:
+        """uint8 payload of the part's chunk of a tensor this visit reads, None if it reads none."""
 
     def _field(self, constant: str, field: str) -> Tensor:
-        layout = self.sizes.layout(constant, self.part)
-        return torch.from_numpy(layout.views(self._inputs[constant].array[: layout.nbytes])[field])
+        payload = self._payload(constant)
+        assert payload is not None, f"the step does not list {constant}, which it needs"
+        dtype, begin, end = self.sizes.layout(constant, self.part).span(field)
+        return payload[begin:end].view(TORCH[dtype])
 
     def _input(self, name: str) -> Tensor | None:
         """Own rows of a tensor this visit reads, or None."""
-        if name not in self._inputs:
+        payload = self._payload(name)
+        if payload is None:
             return None
-        dtype = self._x_dtype if name == "x" else self._dtype
         spec = self.host.tensors[name]
-        data = self._inputs[name].array[: spec.chunk_bytes[self.part]]
-        return self._matrix(data, dtype, spec.width * np.dtype(dtype).itemsize)
+        dtype = self._x_dtype if name == "x" else self._dtype
+        return payload[: spec.chunk_bytes[self.part]].view(TORCH[dtype]).view(-1, spec.width)
 
-    def _nodes(self) -> Nodes:
-        return Nodes(*(self._field("nodes", name) for name in ("id", "scale", "y", "role")))
+    def _matrix(self, data: Tensor, name: str) -> Tensor:
+        """Rows of an exchanged or written tensor in uint8 memory."""
+        return data.view(TORCH[self._dtype]).view(-1, self.host.tensors[name].width)
 
     # ------------------------------------------------------------------ computing
     def run(self, stages: Stages, tally: Tally, epoch: int) -> None:
         """Wait for the reads, compute, hand on."""
         self.host.wait(self._reads)
         start = time.perf_counter()
-        outputs = self.compute(stages, tally, epoch)
+        self.compute(stages, tally, epoch)
         self.host.clock.compute += time.perf_counter() - start
-        self.hand_on(outputs)
+        self.hand_on()
 
-    def compute(self, stages: Stages, tally: Tally, epoch: int) -> dict[str, Buffer]:
-        """The step's own computation; returns its outputs by tensor name."""
-        step, layer, nodes = self.step, self.step.layer, self._nodes()
-        outputs = {
-            access.chunk.tensor: self.host.pool.take(padded(access.nbytes))
-            for access in step.writes
-            if access.mode is Mode.WRITE
-        }
+    @abstractmethod
+    def _out(self, name: str) -> Tensor | None:
+        """Where an output goes [n, W]; None where the step does not write it."""
 
-        def out(name: str) -> Tensor | None:
-            if name not in outputs:
-                return None
-            width = self.host.tensors[name].width * np.dtype(self._dtype).itemsize
-            return self._matrix(outputs[name].array[: self.rows * width], self._dtype, width)
-
+    def compute(self, stages: Stages, tally: Tally, epoch: int) -> None:
+        """The step's own computation."""
+        step, layer = self.step, self.step.layer
+        nodes = Nodes(*(self._field("nodes", name) for name in ("id", "scale", "y", "role")))
         if step.op is Op.ENTER:
-            stages.enter(self._need("x"), nodes, self._some(out("y1")))
+            stages.enter(self._need("x"), nodes, self._some(self._out("y1")))
         elif step.op is Op.BACKWARD:
             dy = self._aggregate(None, None)
             if layer == 1:
                 stages.backward_enter(dy, self._need("x"), nodes)
-                return outputs
-            below = layer - 1
+                return
+            below, z = layer - 1, self._input(f"z{layer - 1}")
             stages.backward(
                 layer,
                 dy,
-                self._need(f"z{below}" if f"z{below}" in self._inputs else "ax"),
+                self._need("ax") if z is None else z,
                 self._skip(below),
                 nodes,
                 epoch,
                 carry_grad=self._input(f"dc{layer}"),
-                dz=out(f"dz{below}"),
-                skip_grad=out(f"dc{below}"),
+                dz=self._out(f"dz{below}"),
+                skip_grad=self._out(f"dc{below}"),
             )
         else:
             ax = self._input("ax")
-            z = self._aggregate(nodes.scale, out(f"z{layer}")) if ax is None else ax
+            z = self._aggregate(nodes.scale, self._out(f"z{layer}")) if ax is None else ax
             if step.op is Op.FORWARD:
-                carry, y = out(f"c{layer + 1}"), self._some(out(f"y{layer + 1}"))
+                carry, y = self._out(f"c{layer + 1}"), self._some(self._out(f"y{layer + 1}"))
                 stages.forward(layer, z, self._skip(layer), nodes, epoch, step.train, carry, y)
             else:
-                stages.loss(z, nodes, tally, train=step.train, evaluate=step.evaluate, dz=out(f"dz{layer}"))
-        return outputs
+                dz = self._out(f"dz{layer}")
+                stages.loss(z, nodes, tally, train=step.train, evaluate=step.evaluate, dz=dz)
 
     def _need(self, name: str) -> Tensor:
         return self._some(self._input(name))
@@ -209,22 +168,25 @@ class Visit:
         """Own rows the residual of `layer` adds, or None."""
         return self._input(f"c{layer}" if layer > 1 else "x")
 
+    @abstractmethod
+    def _operand(self) -> tuple[Tensor, Tensor | None]:
+        """(own rows [n, W], halo rows [h, W] or None) of what is aggregated."""
+
+    @abstractmethod
+    def _aggregate_into(self) -> Tensor:
+        """Memory for an aggregate no output takes [n, W]."""
+
     def _aggregate(self, scale: Tensor | None, out: Tensor | None) -> Tensor:
         """The edges (or their transpose) on [own | halo], rows scaled: [n, W]."""
-        topo, row = f"topo_{self.sizes.side(self._name)}", self._row_bytes()
-        if out is None:
-            out = self._matrix(self._lend(self.rows * row).array[: self.rows * row], self._dtype, row)
-        assert self._own is not None
-        own = self._matrix(self._own.array[: self.rows * row], self._dtype, row)
-        halo, count = None, int(self.sizes.halo(self._name)[self.part].sum())
-        if self._halo is not None:
-            halo = self._matrix(self._halo.array[: count * row], self._dtype, row)
+        topo = f"topo_{self.sizes.side(self._name)}"
+        own, halo = self._operand()
         weight = self._field(topo, "weight") if self.sizes.weighted else None
         indptr, indices = self._field(topo, "indptr"), self._field(topo, "indices")
-        return spmm(indptr, indices, own, halo=halo, weight=weight, scale=scale, out=out)
+        into = self._aggregate_into() if out is None else out
+        return spmm(indptr, indices, own, halo=halo, weight=weight, scale=scale, out=into)
 
     # ------------------------------------------------------------------ writes
-    def hand_on(self, outputs: dict[str, Buffer]) -> None:
+    def hand_on(self) -> None:
         """Carry out the actions after the computation, then let go of everything."""
         for action in self.actions.after:
             do, chunk = action.do, action.chunk
@@ -235,18 +197,59 @@ class Visit:
             elif do is Do.OPEN:
                 self.host.resident[chunk] = self.host.pool.take(padded(action.nbytes))
             elif do in (Do.DELIVER, Do.STREAM):
-                self._send(action, outputs)
+                self._send(action)
             else:
-                self.host.output(action, outputs.pop(chunk.tensor))
+                self._output(action)
         for buffer in self._lent:
             self.host.pool.give(buffer)
 
-    def _send(self, action: Action, outputs: dict[str, Buffer]) -> None:
-        name, reader = action.chunk.tensor.removesuffix(".in"), action.chunk.part
-        counts = self.sizes.halo(name)[:, self.part]
-        first, count = int(counts[:reader].sum()), int(counts[reader])
-        rows = self._field(f"send_{self.sizes.side(name)}", "rows")[first : first + count]
-        row = self.host.tensors[name].width * np.dtype(self._dtype).itemsize
-        source = self._matrix(outputs[name].array[: self.rows * row], self._dtype, row)
-        self.host.send(action, source, rows)
+    @abstractmethod
+    def _output(self, action: Action) -> None:
+        """Hand on own rows."""
 
+    @abstractmethod
+    def _send(self, action: Action) -> None:
+        """Hand on the rows another part reads."""
+
+    def _pack_rows(self, name: str, reader: int) -> tuple[int, int]:
+        """(first, count) of a reader's rows in the list of rows to send."""
+        counts = self.sizes.halo(name)[:, self.part]
+        return int(counts[:reader].sum()), int(counts[reader])
+
+    # ------------------------------------------------------------------ buffers
+    def _whole(self, action: Action) -> Buffer:
+        """The chunk in a buffer: the cache's, or one lent to this visit; perhaps still on its way."""
+        if action.do is Do.HIT:
+            return self.host.resident[action.chunk]
+        if action.do is Do.ADMIT:
+            buffer = self.host.resident[action.chunk] = self.host.pool.take(padded(action.nbytes))
+        else:
+            buffer = self._lend(action.nbytes)
+        self._reads.append(self.host.load(action.chunk, buffer))
+        return buffer
+
+    def _inbox(self, action: Action) -> Buffer:
+        """The inbox in a buffer lent to this visit."""
+        if action.do is Do.TAKE:
+            buffer = self.host.take(action.chunk)
+            self._lent.append(buffer)
+        else:
+            buffer = self._lend(action.nbytes)
+            self._reads.append(self.host.load(action.chunk, buffer))
+        return buffer
+
+    def _lend(self, nbytes: int) -> Buffer:
+        """Memory until the visit ends."""
+        buffer = self.host.pool.take(padded(nbytes))
+        self._lent.append(buffer)
+        return buffer
+
+    def _source_now(self, action: Action) -> tuple[Buffer, bool]:
+        """(whole chunk of a source, whether the caller gives it back), here already."""
+        if action.do is Do.HIT:
+            return self.host.resident[action.chunk], False
+        buffer = self.host.pool.take(padded(action.nbytes))
+        self.host.wait([self.host.load(action.chunk, buffer)])
+        if action.do is Do.ADMIT:
+            self.host.resident[action.chunk] = buffer
+        return buffer, action.do is not Do.ADMIT

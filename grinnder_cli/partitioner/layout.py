@@ -42,14 +42,20 @@ class Layout:
         """Payload bytes."""
         return sum(_lined(np.dtype(dtype).itemsize * length) for _, dtype, length in self.fields)
 
-    def views(self, payload: np.ndarray) -> dict[str, np.ndarray]:
-        """The arrays in a uint8 payload, as views."""
-        views, start = {}, 0
+    def span(self, field: str) -> tuple[str, int, int]:
+        """(dtype, begin, end) of an array's bytes in the payload."""
+        start = 0
         for name, dtype, length in self.fields:
             stop = start + np.dtype(dtype).itemsize * length
-            views[name] = payload[start:stop].view(dtype)
+            if name == field:
+                return dtype, start, stop
             start = _lined(stop)
-        return views
+        raise KeyError(field)
+
+    def views(self, payload: np.ndarray) -> dict[str, np.ndarray]:
+        """The arrays in a uint8 payload, as views."""
+        spans = {name: self.span(name) for name, *_ in self.fields}
+        return {name: payload[begin:end].view(dtype) for name, (dtype, begin, end) in spans.items()}
 
     def pack(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
         """A new uint8 payload holding `arrays`."""

@@ -1,5 +1,6 @@
 """What no plan can avoid (method.md, section 6, with every cache byte granted to every term, so that it is a bound)."""
 
+from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.planner import Plan
 from grinnder_cli.plan.steps import Kind
 
@@ -13,7 +14,12 @@ def lower_bound_read_bytes(plan: Plan) -> int:
     """
     program, cache = plan.program, plan.schedule.capacity
     tensors = program.tensors
-    alive = sum(t.total_bytes for name, t in tensors.items() if t.kind is Kind.LAYER and name[0] in "zc")
-    alive += tensors[f"dz{program.model.depth}"].total_bytes if f"dz{program.model.depth}" in tensors else 0
-    entry = tensors["ax" if program.ax else "x"].total_bytes
+
+    def size(name: str) -> int:
+        held = (chunk for chunk in program.resident if chunk.tensor == name)
+        return tensors[name].total_bytes - sum(padded(tensors[name].chunk_bytes[chunk.part]) for chunk in held)
+
+    alive = sum(size(name) for name, t in tensors.items() if t.kind is Kind.LAYER and name[0] in "zc")
+    alive += size(f"dz{program.model.depth}") if f"dz{program.model.depth}" in tensors else 0
+    entry = size("ax" if program.ax else "x")
     return max(0, alive - cache) + 2 * max(0, entry - cache)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import BLOCK, padded
 from grinnder_cli.plan.methods.pull import PullProgram
-from grinnder_cli.plan.steps import Mode, Op, Step
+from grinnder_cli.plan.steps import Mode, Step, exchanged_name
 
 LOCAL_BLOCK_BYTES = 1 << 21
 """Rows of Local_l are computed in stretches of about this many bytes: temporaries stay small and in cache."""
@@ -54,19 +54,26 @@ class Need:
         return self.fixed + self.visit
 
 
-def need(program: PullProgram) -> Need:
-    """What the program needs."""
+def need(program: PullProgram, *, device: bool = False) -> Need:
+    """What the program needs.
+
+    Args:
+        device: visits are assembled and computed in device memory; host memory holds what comes and goes.
+    """
     units = [program.unit(epoch) for epoch in (program.first, program.first + 1, program.last)]
     phases = {unit.phase: unit.steps for unit in units}
     visit = overlapped = computing = 0
     touched = {access.chunk.tensor for steps in phases.values() for s in steps for access in (*s.reads, *s.writes)}
     for steps in phases.values():
-        reads = [_reads(program, step) for step in steps]
-        rests = [_rest(program, step) for step in steps]
+        reads = [_passing(step) if device else _reads(program, step) for step in steps]
+        rests = [_handed_on(step) if device else _rest(program, step) for step in steps]
         wholes = list(map(sum, zip(reads, rests, strict=True)))
         computing = max(computing, *rests)
         visit = max(visit, *wholes)
         overlapped = max(overlapped, *map(sum, zip(wholes, [*reads[1:], 0], strict=True)))
+    if device:  # constants on their way to where they stay
+        visit = max([visit, *(padded(program.tensors[c.tensor].chunk_bytes[c.part]) for c in program.resident)])
+        overlapped = max(overlapped, visit)
     weights = WEIGHT_COPIES * program.model.parameter_count * program.itemsize
     tables = 4 * program.sizes.halo_in.nbytes
     edges = 2 * program.sizes.parts * BLOCK
@@ -79,11 +86,23 @@ def need(program: PullProgram) -> Need:
     )
 
 
+def _passing(step: Step) -> int:
+    """Bytes of what a visit on a device reads, beside the cache; whole chunks of other parts come one at a time."""
+    total = sum(padded(a.nbytes) for a in step.reads if a.mode is not Mode.GATHER)
+    return total + max((padded(a.nbytes) for a in step.reads if a.mode is Mode.GATHER), default=0)
+
+
+def _handed_on(step: Step) -> int:
+    """Bytes of what a visit hands on."""
+    total = sum(padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
+    return total + sum(a.nbytes + 2 * BLOCK for a in step.writes if a.mode is Mode.SEND)
+
+
 def _reads(program: PullProgram, step: Step) -> int:
     """Bytes of what a visit reads, beside the cache."""
     total = sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
     if any(a.mode in (Mode.OWN, Mode.GATHER) for a in step.reads):
-        name = _exchanged_name(step)
+        name = exchanged_name(step)
         row = program.tensors[name].width * program.itemsize
         halo = int(program.sizes.halo(name)[step.part].sum())
         total += padded(int(program.sizes.rows[step.part]) * row) + padded(halo * row)
@@ -94,16 +113,11 @@ def _reads(program: PullProgram, step: Step) -> int:
 def _rest(program: PullProgram, step: Step) -> int:
     """Bytes a visit computes with and hands on."""
     model, rows = program.model, int(program.sizes.rows[step.part])
-    total = sum(padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
-    total += sum(a.nbytes + 2 * BLOCK for a in step.writes if a.mode is Mode.SEND)
+    total = _handed_on(step)
     if any(a.mode in (Mode.OWN, Mode.GATHER) for a in step.reads):
-        total += padded(rows * program.tensors[_exchanged_name(step)].width * program.itemsize)
+        total += padded(rows * program.tensors[exchanged_name(step)].width * program.itemsize)
     stretch = min(rows, local_rows(model, program.itemsize))
     return total + LOCAL_TEMPORARIES * stretch * model.widest * program.itemsize
-
-
-def _exchanged_name(step: Step) -> str:
-    return f"{'dz' if step.op is Op.BACKWARD else 'y'}{step.layer}"
 
 
 def pyg_bytes(model: ModelSpec, nodes: int, edges: int, itemsize: int) -> int:

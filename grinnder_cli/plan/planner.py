@@ -7,7 +7,7 @@ measured and nothing is read but sizes.
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from grinnder_cli.cache import POLICIES
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.operator import OperatorSizes
+from grinnder_cli.plan.device import DeviceTier, plan_device
 from grinnder_cli.plan.memory import Need, need
 from grinnder_cli.plan.methods.pull import PullProgram
 from grinnder_cli.plan.schedule import Schedule, make_schedule
@@ -37,6 +38,8 @@ class Plan:
         cache_reason, exchange_reason, ax_reason: why, one phrase each.
         epochs: predicted traffic of every epoch of this process.
         written: tensors that need scratch space.
+        resident: everything stays in host memory (method=inmemory without a device).
+        device: what stays on the GPU; None: visits are computed in host memory.
     """
 
     program: PullProgram
@@ -49,12 +52,12 @@ class Plan:
     ax_reason: str
     epochs: tuple[Traffic, ...]
     written: frozenset[str]
-
     resident: bool
+    device: DeviceTier | None
 
     @property
     def fits(self) -> bool:
-        return self.capacity >= 0
+        return self.capacity >= 0 and (self.device is None or self.device.fits)
 
     @property
     def least(self) -> int:
@@ -111,29 +114,39 @@ def make_plan(
     sizes: OperatorSizes,
     budget: int,
     *,
+    device_budget: int | None = None,
     first: int = 0,
 ) -> Plan:
-    """Choose ax, exchange and cache, and predict the run.
+    """Choose ax, exchange, cache and what stays on the device, and predict the run.
 
     Args:
         budget: host memory the run may use, bytes.
+        device_budget: device memory the run may use, bytes; None: visits are computed in host memory.
         first: the epoch this process starts with, counted from 0.
 
     Returns:
         The plan; check `fits`. Where the budget is too small the plan shows the least that works.
     """
     itemsize = np.dtype(config.dtype).itemsize
-    resident = config.method.name == "inmemory"
+    whole = config.method.name == "inmemory"
+    resident = whole and device_budget is None
     last = max(config.epochs, first + 1) - 1
+    tiers: dict[frozenset[str], DeviceTier] = {}
 
     def program(ax: bool, gathered: frozenset[str], until: int = last) -> PullProgram:
-        return PullProgram(
+        """The steps, with what stays on the device left out of them."""
+        plain = PullProgram(
             model=model, sizes=sizes, itemsize=itemsize, ax=ax, gathered=gathered,
             first=first, last=until, eval_every=config.eval_every,
         )  # fmt: skip
+        if device_budget is None:
+            return plain
+        if gathered not in tiers:
+            tiers[gathered] = plan_device(plain, device_budget, whole=whole)
+        return replace(plain, resident=tiers[gathered].resident, _passes={})
 
     def build(candidate: PullProgram, cache: str, *, single: bool = False) -> tuple[Schedule, Need, int]:
-        wants = need(candidate)
+        wants = need(candidate, device=device_budget is not None)
         if resident:
             everything = make_schedule(candidate, "opt", wants.chunks, lookahead=False, single=True)
             peak = max(epoch.peak for epoch in everything.totals())
@@ -157,7 +170,7 @@ def make_plan(
         return (capacity < 0, epoch.traffic.total_bytes), epoch.loaded
 
     horizon = min(last, first + HORIZON)
-    caches = ["opt"] if resident else list(POLICIES) if config.cache.name == "auto" else [config.cache.name]
+    caches = ["opt"] if whole else list(POLICIES) if config.cache.name == "auto" else [config.cache.name]
     trial = caches[-1]  # opt where the choice is free: a sound measure for the other choices
 
     ax = _keep_ax(config, model, sizes, itemsize)
@@ -182,12 +195,13 @@ def make_plan(
         need=wants,
         capacity=capacity,
         cache=cache,
-        cache_reason=_cache_reason(config, cache, costs, resident=resident, fits=fits),
+        cache_reason=_cache_reason(config, cache, costs, resident=whole, fits=fits),
         exchange_reason=_exchange_reason(config, gathered, chosen.exchanged),
         ax_reason="asked for" if config.plan.ax != "auto" else "fewer bytes per epoch without a cache",
         epochs=tuple(epoch.traffic for epoch in epochs),
         written=frozenset().union(*(epoch.written for epoch in epochs)),
         resident=resident,
+        device=tiers.get(gathered),
     )
 
 

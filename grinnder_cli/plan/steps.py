@@ -103,6 +103,7 @@ class Step(NamedTuple):
         train: dropout on, and what backward needs is kept.
         evaluate: accuracies are taken (LOSS only).
         reads, writes: accesses in order.
+        held: those among them whose chunks stay on the device; the host tier never sees them.
     """
 
     op: Op
@@ -112,6 +113,23 @@ class Step(NamedTuple):
     evaluate: bool
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
+    held: tuple[Access, ...] = ()
+
+    def holding(self, chunks: frozenset[Chunk]) -> "Step":
+        """The same step where `chunks` stay on the device."""
+        if not chunks:
+            return self
+        every = (*self.reads, *self.writes)
+        return self._replace(
+            reads=tuple(a for a in self.reads if a.chunk not in chunks),
+            writes=tuple(a for a in self.writes if a.chunk not in chunks),
+            held=tuple(a for a in every if a.chunk in chunks),
+        )
+
+
+def exchanged_name(step: Step) -> str:
+    """The tensor whose own and halo rows a step aggregates."""
+    return f"{'dz' if step.op is Op.BACKWARD else 'y'}{step.layer}"
 
 
 class Unit(NamedTuple):

@@ -11,6 +11,7 @@ import bisect
 import contextlib
 import mmap
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
@@ -32,6 +33,28 @@ HUGE_PAGE = 2 << 20
 """Bytes of a huge page; smaller buffers would be rounded up to one."""
 
 
+class Fence(Protocol):
+    """Something a device does with a buffer's memory, to be waited for."""
+
+    def wait(self) -> None:
+        """Return when it is done."""
+        ...
+
+    def done(self) -> bool:
+        """Whether it is."""
+        ...
+
+
+class Pinner(Protocol):
+    """Makes host memory known to a device, so that it may copy from and to it by itself."""
+
+    def pin(self, address: int, nbytes: int) -> bool:
+        """Whether it could."""
+        ...
+
+    def unpin(self, address: int) -> None: ...
+
+
 class Buffer:
     """Memory for chunks, in huge pages where they fit: transfers are then made of few large segments.
 
@@ -40,11 +63,19 @@ class Buffer:
         capacity: bytes in use, whole blocks.
         mapped: bytes of address space.
         resident: bytes, from the start on, that may hold memory.
+        pinned: bytes, from the start on, that a device may copy from and to.
+        read, filled: what a device still does: reading this memory, filling it; None: nothing.
     """
 
-    __slots__ = ("_huge", "_map", "_start", "array", "capacity", "given", "mapped", "resident")
+    __slots__ = (
+        "_huge", "_map", "_pinner", "_start", "array", "capacity", "filled", "given", "mapped", "pinned", "read",
+        "resident",
+    )  # fmt: skip
 
-    def __init__(self, nbytes: int, mapped: int) -> None:
+    def __init__(self, nbytes: int, mapped: int, pinner: Pinner | None = None) -> None:
+        self._pinner, self.pinned = pinner, 0
+        self.read: Fence | None = None
+        self.filled: Fence | None = None
         spare = HUGE_BYTES if mapped >= HUGE_BYTES else 0  # address space only, to begin at a huge page
         # private: shared memory would not count as RssAnon, nor take huge pages
         self._map = mmap.mmap(-1, mapped + spare, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -63,16 +94,44 @@ class Buffer:
         if huge > self._huge:
             self._advise("MADV_HUGEPAGE", self._huge, huge)
             self._huge = huge
+        self._pin()
+
+    def _pin(self) -> None:
+        if self._pinner and self.pinned < self.capacity:
+            self.unpin()
+            if self._pinner.pin(self._address, self.resident):
+                self.pinned = self.resident
+
+    @property
+    def _address(self) -> int:
+        return int(np.frombuffer(self._map, np.uint8).ctypes.data) + self._start
+
+    def quiesce(self) -> None:
+        """Wait until no device works on this memory."""
+        for fence in (self.read, self.filled):
+            if fence:
+                fence.wait()
+        self.read = self.filled = None
+
+    def unpin(self) -> None:
+        """Take the memory from the device's reach again; before it may leave this process."""
+        self.quiesce()
+        if self._pinner and self.pinned:
+            self._pinner.unpin(self._address)
+            self.pinned = 0
 
     def trim(self, resident: int) -> int:
         """Give memory past the first `resident` bytes back to the kernel; returns how much."""
         freed = self.resident - resident
+        self.unpin()
         self._advise("MADV_DONTNEED", resident, self.resident)
         huge = resident // HUGE_BYTES * HUGE_BYTES
         if huge < self._huge:
             self._advise("MADV_NOHUGEPAGE", huge, self._huge)
             self._huge = huge
         self.resident = resident
+        if resident >= self.capacity:  # perhaps in use; what is idle and shorter is pinned when next put to use
+            self._pin()
         return freed
 
     def _advise(self, what: str, begin: int, end: int) -> None:
@@ -98,6 +157,7 @@ class BufferPool:
 
     Args:
         budget: most bytes that may be resident, in use and idle together.
+        pinner: pins what is handed out, where a device copies from and to it.
 
     Attributes:
         reclaim: called when the budget would be exceeded; may give buffers back (writes on their way).
@@ -106,8 +166,8 @@ class BufferPool:
         made: mappings made so far.
     """
 
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
+    def __init__(self, budget: int, pinner: Pinner | None = None) -> None:
+        self.budget, self._pinner = budget, pinner
         self.reclaim: Callable[[], None] = lambda: None
         self.held = self.peak = self.made = 0
         self._resident = 0
@@ -137,7 +197,7 @@ class BufferPool:
         buffer = self._pick(wanted)
         if buffer is None:
             self._make_room(wanted)
-            buffer = Buffer(nbytes, size_class(nbytes))
+            buffer = Buffer(nbytes, size_class(nbytes), self._pinner)
             self.made += 1
             self._resident += wanted
         else:
@@ -157,6 +217,11 @@ class BufferPool:
         self._clock += 1
         buffer.given = self._clock
         bisect.insort(self._idle, buffer, key=_resident)
+
+    def close(self) -> None:
+        """Take all memory from the device's reach; afterwards no buffer may be used."""
+        for buffer in (*self._lent.values(), *self._idle):
+            buffer.unpin()
 
     def _pick(self, wanted: int) -> Buffer | None:
         """An idle buffer for a request, None where a new one is better."""

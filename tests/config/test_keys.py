@@ -37,6 +37,7 @@ KEYS = {
     "storage.max_gib_s": None,
     "storage.fault": None,
     "memory.host": "auto",
+    "memory.device": "auto",
     "plan.ax": "auto",
     "plan.exchange": "auto",
     "checkpoint.every": 0,

@@ -28,6 +28,7 @@ class PullProgram:
         gathered: exchanged tensors read as whole chunks; all others travel as packs.
         first, last: epochs of this process, counted from 0, both included.
         eval_every: epochs between evaluations; `last` is always evaluated.
+        resident: chunks that stay on the device.
     """
 
     model: ModelSpec
@@ -38,6 +39,7 @@ class PullProgram:
     first: int
     last: int
     eval_every: int
+    resident: frozenset[Chunk] = frozenset()
     _passes: dict = field(default_factory=dict, repr=False, compare=False)
 
     # ------------------------------------------------------------------ tensors
@@ -109,7 +111,7 @@ class PullProgram:
             ids = range(self.sizes.parts)
             for part in ids if (k_epoch + k) % 2 == 0 else reversed(ids):
                 if self.sizes.rows[part]:
-                    steps.append(make(part))
+                    steps.append(make(part).holding(self.resident))
 
         def forward(k_epoch: int, ks: Iterator[int], train: bool, evaluate: bool) -> None:
             if not self.ax:

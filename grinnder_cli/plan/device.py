@@ -1,0 +1,258 @@
+"""The device tier: which chunks stay on the GPU for the whole run, where, and what a visit needs beside them.
+
+    memory.device >= fixed + slots * (inputs + outputs) + arena
+    fixed     weights, gradients, optimizer state, temporaries of one stretch of Local_l
+    inputs    what the largest visit brings: own chunks, halo rows, topology not held
+    outputs   what the largest visit hands on, packs included
+    arena     chunks that stay
+
+Two slots let copies overlap computation; with one, visits follow each other. Choices are static: a chunk
+is held in every epoch or in none, so bytes on the bus are known and buffers are allocated once. Tensors that
+are never live in the same pass (Y_l and dZ_l of one layer) share memory.
+
+Order: what every pass reads first (node data, topology, lists of rows), then whatever saves most bytes on the
+bus per byte held. Source of the order of the rest: method.md 5 and 6; Y_l and dZ_l together save 2 (alpha + 1)
+per byte, A_hat X and Z_l 2.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from grinnder_cli.model.spec import ModelSpec
+from grinnder_cli.plan.methods.pull import PullProgram
+from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step, exchanged_name
+
+DEVICE_STRETCH_BYTES = 128 << 20
+"""Rows of Local_l are computed in stretches of about this many bytes: enough to fill a GPU, little beside it."""
+
+DEVICE_TEMPORARIES = 8
+"""Arrays of one stretch that a stage and its gradient hold at once, at most."""
+
+WEIGHT_COPIES = 12
+"""Weights, gradients, two moments of Adam, a snapshot of all but gradients, the optimizer's own temporaries."""
+
+SLACK_BYTES = 96 << 20
+"""Workspaces of the matrix library, partial sums, rounding of the allocator."""
+
+ALIGN = 512
+"""Alignment of everything laid out in device memory, bytes."""
+
+
+def aligned(nbytes: int) -> int:
+    """`nbytes` rounded up to ALIGN."""
+    return -(-nbytes // ALIGN) * ALIGN
+
+
+def device_rows(model: ModelSpec, itemsize: int) -> int:
+    """Rows of one stretch on a device; a function of the model alone, so that sums never depend on a budget."""
+    return max(1024, DEVICE_STRETCH_BYTES // (model.widest * itemsize))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTier:
+    """Device memory of a run, bytes.
+
+    Attributes:
+        budget: what may be used.
+        fixed, inputs, outputs, slots: see the module's text; the last three as chosen.
+        least: the smallest memory.device that works.
+        offsets: where each held chunk begins in the arena.
+        arena: bytes of the arena.
+        everything: all chunks are held; the run is the in-memory one.
+    """
+
+    budget: int
+    fixed: int
+    inputs: int
+    outputs: int
+    slots: int
+    least: int
+    offsets: dict[Chunk, int]
+    arena: int
+    everything: bool
+
+    @property
+    def total(self) -> int:
+        """Bytes the run takes."""
+        return self.fixed + self.slots * (self.inputs + self.outputs) + self.arena
+
+    @property
+    def fits(self) -> bool:
+        return self.total <= self.budget
+
+    @property
+    def resident(self) -> frozenset[Chunk]:
+        """Chunks held."""
+        return frozenset(self.offsets)
+
+
+def plan_device(program: PullProgram, budget: int, *, whole: bool) -> DeviceTier:
+    """Choose what stays on the device.
+
+    Args:
+        program: no chunk of it held yet.
+        budget: device memory, bytes.
+        whole: everything must be held (method=inmemory).
+    """
+    steps = _steps(program)
+    fixed = _fixed(program)
+    inputs, outputs = _slot(program, steps, frozenset())
+    least = fixed + inputs + outputs
+    candidates = _candidates(program, steps)
+
+    def tier(slots: int, held: dict[Chunk, int], arena: int, everything: bool) -> DeviceTier:
+        inputs, outputs = _slot(program, steps, held.keys())
+        return DeviceTier(
+            budget=budget, fixed=fixed, inputs=inputs, outputs=outputs, slots=slots,
+            least=fixed + inputs + outputs + arena if whole else least,
+            offsets=held, arena=arena, everything=everything,
+        )  # fmt: skip
+
+    held, arena = _place(program, steps, candidates, None)
+    best = tier(1, held, arena, True)
+    if best.fits or whole:
+        return best
+    slots = 2 if least + inputs + outputs <= budget else 1
+    best, room = tier(slots, {}, 0, False), 0
+    while best.fits and best.budget - best.total + best.arena > room:
+        room = best.budget - best.total + best.arena
+        held, arena = _place(program, steps, candidates, room)
+        best = tier(slots, held, arena, False)  # what is held leaves the slots smaller, so there may be room for more
+    return best
+
+
+def _steps(program: PullProgram) -> list[list[Step]]:
+    """The steps of every kind of epoch the run can have, each with the epoch after it."""
+    first, every = program.first, program.eval_every
+    evaluated = (first + 1) // every * every + every - 1  # the first such epoch after the first
+    units = {}
+    for epoch in (first, first + 1, first + 2, evaluated, evaluated + every, program.last):
+        unit = program.unit(epoch)
+        units.setdefault(unit.phase, [*unit.steps, *program.unit(epoch + 1).steps])
+    return list(units.values())
+
+
+def _fixed(program: PullProgram) -> int:
+    model, itemsize = program.model, program.itemsize
+    stretch = min(int(program.sizes.rows.max()), device_rows(model, itemsize))
+    weights = WEIGHT_COPIES * model.parameter_count * itemsize
+    return weights + DEVICE_TEMPORARIES * stretch * model.widest * itemsize + SLACK_BYTES
+
+
+def slot_bytes(program: PullProgram, step: Step) -> tuple[int, int]:
+    """(input, output) bytes of one visit in device memory, what is held left out."""
+    inputs = sum(aligned(a.nbytes) for a in step.reads if a.mode in (Mode.READ, Mode.RECEIVE, Mode.OWN))
+    own = {(a.mode, a.chunk.part == step.part) for a in (*step.reads, *step.held)}
+    if any(mode in (Mode.OWN, Mode.GATHER) for mode, _ in own):
+        name = exchanged_name(step)
+        row, rows = program.tensors[name].width * program.itemsize, int(program.sizes.rows[step.part])
+        inputs += aligned(rows * row)  # the aggregate
+        if any(mode is Mode.GATHER for mode, _ in own):
+            inputs += aligned(int(program.sizes.halo(name)[step.part].sum()) * row)
+            if any(a.mode is Mode.GATHER and a.chunk.part == step.part for a in step.reads):
+                inputs += aligned(rows * row)
+    outputs = sum(aligned(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
+    return inputs, outputs + aligned(sum(a.nbytes for a in step.writes if a.mode is Mode.SEND))
+
+
+def _slot(program: PullProgram, phases: list[list[Step]], held: Iterable[Chunk]) -> tuple[int, int]:
+    names = frozenset(held)
+    sizes = [slot_bytes(program, step.holding(names)) for steps in phases for step in steps]
+    return max((i for i, _ in sizes), default=0), max((o for _, o in sizes), default=0)
+
+
+def _bus_bytes(program: PullProgram, step: Step) -> Iterator[tuple[Chunk, int]]:
+    """Bytes on the bus that holding a chunk saves in a step."""
+    for access in (*step.reads, *step.writes):
+        yield access.chunk, bus_bytes(program, step, access)
+
+
+def bus_bytes(program: PullProgram, step: Step, access: Access) -> int:
+    """Bytes an access moves between host and device: of a source chunk only the rows wanted."""
+    if access.mode is not Mode.GATHER or access.chunk.part == step.part:
+        return access.nbytes
+    name = exchanged_name(step)
+    return int(program.sizes.halo(name)[step.part, access.chunk.part]) * program.tensors[name].width * program.itemsize
+
+
+def _candidates(program: PullProgram, phases: list[list[Step]]) -> list[Chunk]:
+    """Every chunk the steps touch, in the order in which memory is given."""
+    steps, tensors = phases[1 if len(phases) > 1 else 0], program.tensors
+    saved: dict[str, int] = {}
+    for chunk, nbytes in (pair for step in steps for pair in _bus_bytes(program, step)):
+        saved[chunk.tensor] = saved.get(chunk.tensor, 0) + nbytes
+    groups: dict[str, int] = {}
+    for name, nbytes in saved.items():
+        groups[_group(name)] = groups.get(_group(name), 0) + nbytes
+
+    def rank(name: str) -> tuple:
+        spec = tensors[name]
+        shared = tensors[name].kind is Kind.CONSTANT and spec.width == 0  # node data, topology, lists
+        return not shared, -groups[_group(name)] / max(spec.total_bytes, 1), _group(name), name
+
+    order = sorted(saved, key=rank)
+    chunks = []
+    for _, names in groupby(order, key=_group):
+        together = list(names)
+        chunks += [
+            Chunk(name, part)
+            for part in range(program.sizes.parts)
+            for name in together
+            if tensors[name].chunk_bytes[part]
+        ]
+    return chunks
+
+
+def _group(name: str) -> str:
+    """Y_l and dZ_l, whose lives do not overlap, are worth more together."""
+    return name.removeprefix("d") if name.startswith("dc") else name.replace("dz", "y", 1)
+
+
+def _place(
+    program: PullProgram, phases: list[list[Step]], candidates: list[Chunk], room: int | None
+) -> tuple[dict[Chunk, int], int]:
+    """(offset of each chunk held, bytes of the arena), as many as fit `room` (None: all)."""
+    apart = _conflicts(phases)
+    blocks: dict[int, list[tuple[int, int, set[str]]]] = {}  # of a part: (offset, bytes, tensors)
+    held: dict[Chunk, int] = {}
+    arena = 0
+    for chunk in candidates:
+        need = aligned(program.tensors[chunk.tensor].chunk_bytes[chunk.part])
+        own = blocks.setdefault(chunk.part, [])
+        free = (b for b in own if b[1] >= need and not any((chunk.tensor, name) in apart for name in b[2]))
+        block = min(free, key=lambda b: b[1], default=None)
+        if block is None:
+            if room is not None and arena + need > room:
+                continue
+            block = (arena, need, set())
+            own.append(block)
+            arena += need
+        block[2].add(chunk.tensor)
+        held[chunk] = block[0]
+    return held, arena
+
+
+def _conflicts(phases: list[list[Step]]) -> set[tuple[str, str]]:
+    """Pairs of tensors that are both alive in some pass."""
+    apart: set[tuple[str, str]] = set()
+    for steps in phases:
+        passes = [list(group) for _, group in groupby(steps, key=lambda s: (s.op, s.layer, s.train))]
+        for alive in _alive(passes):
+            apart.update((one, other) for one in alive for other in alive)
+    return apart
+
+
+def _alive(passes: list[list[Step]]) -> list[set[str]]:
+    """Tensors alive in each pass: touched in it, or written before and read after it."""
+    written = [{a.chunk.tensor for s in steps for a in s.writes} for steps in passes]
+    read = [{a.chunk.tensor for s in steps for a in s.reads} for steps in passes]
+    alive: list[set[str]] = [set() for _ in passes]
+    wanted: set[str] = set()  # read further on
+    for at in range(len(passes) - 1, -1, -1):
+        alive[at] = wanted | written[at] | read[at]
+        wanted = (wanted - written[at]) | read[at]
+    constants = {name for names in read for name in names} - {name for names in written for name in names}
+    return [names | constants for names in alive]
+
+
