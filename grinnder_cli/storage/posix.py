@@ -1,7 +1,7 @@
 """storage=posix: preadv and pwritev on a few threads, every byte count checked."""
 
 import os
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from grinnder_cli.storage.files import Files, OpenFile
 from grinnder_cli.storage.scratch import Scratch
-from grinnder_cli.storage.transfer import TransferRules, pieces, transfer
+from grinnder_cli.storage.threads import Threads
+from grinnder_cli.storage.transfer import TransferRules
 
 THREADS = 4
 """Transfers in flight; enough for an NVMe disk at the sizes pieces have."""
@@ -25,11 +26,11 @@ class PosixBackend:
     """
 
     name = "posix"
+    device_memory = False
 
     def __init__(self, scratch: Scratch, rules: TransferRules, fallback_reason: str = "") -> None:
         self.verify, self.fallback_reason = rules.verify, fallback_reason
-        self._rules, self._files = rules, Files(scratch, rules)
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="grinnder-io")
+        self._files, self._threads = Files(scratch, rules), Threads(THREADS, rules)
 
     @property
     def note(self) -> str:
@@ -47,20 +48,15 @@ class PosixBackend:
     def submit(self, op: str, handle: OpenFile, offset: int, view: np.ndarray) -> list[Future]:
         """Begin a transfer, piece by piece, on the threads."""
         move = partial(_read if op == "read" else _write, handle.fd)
-        return [
-            self._pool.submit(transfer, op, move, handle.path, offset + begin, view[begin:end],
-                              direct=handle.direct, rules=self._rules)
-            for begin, end in pieces(view.nbytes)
-        ]  # fmt: skip
+        return self._threads.submit(op, move, handle.path, offset, view, direct=handle.direct)
 
     def finish(self, pending: list[Future]) -> int:
-        """Wait for all pieces, also where one failed: nothing may touch the buffer any more when this returns."""
-        wait(pending)
-        return sum(piece.result() for piece in pending)
+        """Wait for all pieces."""
+        return self._threads.finish(pending)
 
     def close(self) -> None:
         """Stop the threads and close the files."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._threads.close()
         self._files.close()
 
 
