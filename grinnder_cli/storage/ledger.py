@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import google_crc32c
 import numpy as np
 
+from grinnder_cli.storage.transfer import View
+
 SAMPLE_BITS = 4
 """verify=sample: one write in 2^4 is checksummed."""
 
@@ -45,7 +47,7 @@ class Ledger:
         self._writes = 0
         self._records: dict[tuple[str, int], list[BlockRecord]] = {}
 
-    def write(self, chunk: tuple[str, int], begin: int, view: np.ndarray) -> None:
+    def write(self, chunk: tuple[str, int], begin: int, view: View) -> None:
         """Note that `view` (uint8) is about to be written at byte `begin` of a chunk."""
         if self.verify == "off":
             return
@@ -55,18 +57,23 @@ class Ledger:
             end = begin + view.nbytes
             older[:] = [record for record in older if record.begin >= end or record.begin + record.nbytes <= begin]
         if self.verify == "always" or (self._writes * _GOLDEN) % 2**64 < 2 ** (64 - SAMPLE_BITS):
-            record = BlockRecord(begin, view.nbytes, self._writes, crc32c(view))
+            record = BlockRecord(begin, view.nbytes, self._writes, crc32c(as_host(view)))
             self._records.setdefault(chunk, []).append(record)
 
-    def mismatch(self, chunk: tuple[str, int], view: np.ndarray) -> BlockRecord | None:
+    def mismatch(self, chunk: tuple[str, int], view: View) -> BlockRecord | None:
         """The first record of the chunk that what was read, `view` from the chunk's begin on, contradicts."""
         for record in self._records.get(chunk, ()):
             end = record.begin + record.nbytes
             if end <= view.nbytes:
                 self.verified += record.nbytes
-                if crc32c(view[record.begin : end]) != record.crc32c:
+                if crc32c(as_host(view[record.begin : end])) != record.crc32c:
                     return record
         return None
+
+
+def as_host(view: View) -> np.ndarray:
+    """The bytes in host memory: `view` itself, or a copy of what the current stream finds on a device."""
+    return view if isinstance(view, np.ndarray) else view.cpu().numpy()
 
 
 def crc32c(view: np.ndarray) -> int:

@@ -19,6 +19,7 @@ class MemoryBackend:
     """
 
     name = "memory"
+    device_memory = False
     note = "layer tensors that memory.host does not hold stay in host memory all the same"
     fallback_reason = ""
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from grinnder_cli.errors import StorageError
 from grinnder_cli.storage.ledger import Ledger
+from grinnder_cli.storage.transfer import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Ticket:
     op: str
     chunk: tuple[str, int]
     offset: int
-    view: np.ndarray
+    view: View
 
 
 class Backend(Protocol):
@@ -43,11 +42,13 @@ class Backend(Protocol):
         note: for the user: what is special, a fallback included, or "".
         fallback_reason: why it stands in for another backend, or "".
         verify: storage.verify.
+        device_memory: views may be torch tensors on a device, not only numpy arrays.
     """
 
     name: str
     fallback_reason: str
     verify: str
+    device_memory: bool
 
     @property
     def note(self) -> str: ...
@@ -60,7 +61,7 @@ class Backend(Protocol):
         """Make a preallocated scratch file; returns a handle."""
         ...
 
-    def submit(self, op: str, handle: Any, offset: int, view: np.ndarray) -> Any:
+    def submit(self, op: str, handle: Any, offset: int, view: View) -> Any:
         """Begin a transfer of whole blocks."""
         ...
 
@@ -108,16 +109,16 @@ class ChunkStore:
         handle = self.backend.create(tensor, nbytes)
         self._files[tensor] = _File(handle, getattr(handle, "path", f"scratch file {tensor}"), offsets)
 
-    def read_async(self, tensor: str, part: int, view: np.ndarray) -> Ticket:
+    def read_async(self, tensor: str, part: int, view: View) -> Ticket:
         """Begin reading a chunk's blocks into `view` (uint8, block-aligned, whole blocks)."""
         return self._submit("read", tensor, part, view, 0)
 
-    def write_async(self, tensor: str, part: int, view: np.ndarray, begin: int = 0) -> Ticket:
+    def write_async(self, tensor: str, part: int, view: View, begin: int = 0) -> Ticket:
         """Begin writing whole blocks of a chunk, from byte `begin` of it; `view` must stay untouched until `wait`."""
         self.ledger.write((tensor, part), begin, view)
         return self._submit("write", tensor, part, view, begin)
 
-    def _submit(self, op: str, tensor: str, part: int, view: np.ndarray, begin: int) -> Ticket:
+    def _submit(self, op: str, tensor: str, part: int, view: View, begin: int) -> Ticket:
         file = self._files[tensor]
         offset = file.offsets[part] + begin
         return Ticket(self.backend.submit(op, file.handle, offset, view), op, (tensor, part), offset, view)

@@ -9,8 +9,7 @@ import errno
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-
-import numpy as np
+from typing import Any
 
 from grinnder_cli.config.faults import parse_faults
 from grinnder_cli.config.schema import StorageConfig
@@ -29,7 +28,10 @@ MAX_RETRIES = 2000
 MAX_STALLS = 16
 """Transfers in a row that moved nothing on."""
 
-Move = Callable[[int, np.ndarray], int]
+View = Any
+"""Memory of a transfer: a uint8 numpy array; to a backend with `device_memory` also a torch tensor on a device."""
+
+Move = Callable[[int, View], int]
 """(offset, piece) -> bytes moved; raises OSError."""
 
 
@@ -63,10 +65,8 @@ def pieces(nbytes: int) -> Iterator[tuple[int, int]]:
         yield begin, min(begin + PIECE_BYTES, nbytes)
 
 
-def transfer(
-    op: str, move: Move, path: str, offset: int, view: np.ndarray, *, direct: bool, rules: TransferRules
-) -> int:
-    """Move all of `view`, a uint8 array, from or to `offset`.
+def transfer(op: str, move: Move, path: str, offset: int, view: View, *, direct: bool, rules: TransferRules) -> int:
+    """Move all of `view` from or to `offset`.
 
     Args:
         op: "read" or "write".
@@ -102,7 +102,7 @@ def transfer(
     return done
 
 
-def _once(op: str, move: Move, offset: int, piece: np.ndarray, stroke: Stroke, direct: bool) -> int:
+def _once(op: str, move: Move, offset: int, piece: View, stroke: Stroke, direct: bool) -> int:
     """One transfer, with what is injected; returns the bytes it reports."""
     told = stroke.told(piece.nbytes)
     if told is not None:  # what a short transfer leaves out stays untouched, as far as O_DIRECT allows

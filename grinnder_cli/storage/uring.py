@@ -138,6 +138,7 @@ class UringBackend:
     """
 
     name = "uring"
+    device_memory = False
     fallback_reason = ""
 
     def __init__(self, scratch: Scratch, rules: TransferRules) -> None:
