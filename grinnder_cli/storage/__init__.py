@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from grinnder_cli.config.schema import StorageConfig
 from grinnder_cli.errors import EnvironmentProblem
+from grinnder_cli.storage.kvikio import KvikioBackend
 from grinnder_cli.storage.memory import MemoryBackend
 from grinnder_cli.storage.posix import PosixBackend
 from grinnder_cli.storage.scratch import Scratch
@@ -14,6 +15,7 @@ from grinnder_cli.storage.uring import UringBackend
 BACKENDS: dict[str, Callable[[Scratch, TransferRules], Backend]] = {
     "uring": UringBackend,
     "posix": PosixBackend,
+    "kvikio": KvikioBackend,
     "memory": lambda scratch, rules: MemoryBackend(rules),
 }
 
@@ -22,7 +24,7 @@ def open_backend(config: StorageConfig, scratch: Scratch) -> Backend:
     """The backend `config.name` asks for; auto: uring if a block can be written and read that way, else posix.
 
     Raises:
-        EnvironmentProblem: storage=uring where it cannot be had; says why.
+        EnvironmentProblem: storage=uring or storage=kvikio where it cannot be had; says why.
     """
     rules = TransferRules.of(config)
     if config.name not in ("auto", "uring"):

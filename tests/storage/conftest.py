@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from kvikio_here import fake_kvikio, kvikio_works
 
 from grinnder_cli.config.schema import StorageConfig
 from grinnder_cli.errors import EnvironmentProblem
@@ -12,11 +13,14 @@ from grinnder_cli.storage import open_backend
 from grinnder_cli.storage.scratch import Scratch
 from grinnder_cli.storage.store import Backend
 
-BACKENDS = ("uring", "posix", "memory")
+BACKENDS = ("uring", "posix", "memory", "kvikio")
 
 
 @pytest.fixture(params=BACKENDS)
-def kind(request) -> str:
+def kind(request, monkeypatch) -> str:
+    """A backend's name; of kvikio the real library where it works, else the fake one."""
+    if request.param == "kvikio" and not kvikio_works():
+        fake_kvikio(monkeypatch)
     return request.param
 
 
