@@ -64,5 +64,5 @@ $(VENV)/.stamp-packages: pyproject.toml | $(VENV)/.stamp-venv
 
 $(VENV)/.stamp-native: $(VENV)/.stamp-packages $(NATIVE_SOURCES)
 	@$(PIP) install -qq --no-build-isolation --no-deps -e .
-	@$(PYTHON) -c "from grinnder_cli import _lib; print('grinnder:', 'native kernels built' if _lib.find('grinnder_cpu') else 'no native kernels (no C++ compiler?); torch replaces them, slower')"
+	@$(PYTHON) -c "from grinnder_cli import _lib; print('grinnder:', 'native kernels built' + (', for CUDA too' if _lib.find('grinnder_cuda') else '') if _lib.find('grinnder_cpu') else 'no native kernels (no C++ compiler?); torch replaces them, slower')"
 	@touch $@

@@ -30,7 +30,7 @@ def native_build(tmp_path_factory) -> Path:
     if cmake is None or compiler is None:
         pytest.skip("cmake or a C++ compiler is missing")
     build = tmp_path_factory.mktemp("native")
-    options = ["-DGRINNDER_TESTS=ON", "-DCMAKE_BUILD_TYPE=Release"]
+    options = ["-DGRINNDER_TESTS=ON", "-DCMAKE_BUILD_TYPE=Release", "-DGRINNDER_CUDA=OFF"]
     for command in ([cmake, "-S", str(NATIVE), "-B", str(build), *options], [cmake, "--build", str(build), "-j2"]):
         done = subprocess.run(command, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stdout + done.stderr
