@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from torch import Tensor
 
 from grinnder_cli.partitioner.layout import BLOCK, padded
 from grinnder_cli.plan.inbox import InboxCursor
 from grinnder_cli.plan.simulate import Action, Do
 from grinnder_cli.plan.steps import Chunk, TensorSpec
-from grinnder_cli.storage.buffers import Buffer, BufferPool
+from grinnder_cli.storage.buffers import Buffer, BufferPool, Fence
 from grinnder_cli.storage.store import ChunkStore, Ticket
 
 Fill = Callable[[Buffer, int, int], None]
@@ -52,8 +53,8 @@ class Host:
     resident: dict[Chunk, Buffer] = field(default_factory=dict)
     _cursors: dict[Chunk, InboxCursor] = field(default_factory=dict)
     _edges: dict[Chunk, tuple[int, np.ndarray]] = field(default_factory=dict)
-    _writing: list[tuple[Chunk, Ticket, Buffer]] = field(default_factory=list)
-    _waiting: deque[tuple[Chunk, Buffer, Callable[[], None]]] = field(default_factory=deque)
+    _writing: list[tuple[Chunk, Ticket, Buffer | None]] = field(default_factory=list)
+    _waiting: deque[tuple[Chunk, Fence | None, Callable[[], None]]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.pool.reclaim = self.settle
@@ -102,24 +103,25 @@ class Host:
             self._set_edge(chunk, edge, 0, buffer.array)
             self._write(chunk, buffer, begin, end, begin)
 
-        self._once_filled(chunk, buffer, write)
+        self._once(buffer.filled, chunk, write)
 
-    def _once_filled(self, chunk: Chunk, buffer: Buffer, job: Callable[[], None]) -> None:
-        """Do `job`, which needs the bytes of `buffer`: now, or in this order once a device has brought them."""
-        self._waiting.append((chunk, buffer, job))
+    def _once(self, fence: Fence | None, chunk: Chunk, job: Callable[[], None]) -> None:
+        """Do `job`, which needs bytes of `chunk`: now, or in this order once a device has brought them."""
+        self._waiting.append((chunk, fence, job))
         self.poll()
-
-    def _next_waiting(self) -> None:
-        _, buffer, job = self._waiting.popleft()
-        if buffer.filled:
-            buffer.filled.wait()
-            buffer.filled = None
-        job()
 
     def poll(self) -> None:
         """Go on with what has arrived from a device."""
-        while self._waiting and (self._waiting[0][1].filled is None or self._waiting[0][1].filled.done()):
-            self._next_waiting()
+        while self._waiting and (self._waiting[0][1] is None or self._waiting[0][1].done()):
+            self._waiting.popleft()[2]()
+
+    def store_from(self, chunk: Chunk, memory: Tensor, fence: Fence) -> None:
+        """Write a chunk from device memory once the device is past `fence`; `settle(chunk)` before it is overwritten."""
+
+        def write() -> None:
+            self._writing.append((chunk, self.store.write_async(chunk.tensor, chunk.part, memory), None))
+
+        self._once(fence, chunk, write)
 
     def _write(self, chunk: Chunk, buffer: Buffer, begin: int, end: int, at: int) -> None:
         """Begin writing bytes [begin, end) of `buffer` to the chunk's byte `at`; the buffer is freed when it is done."""
@@ -133,13 +135,17 @@ class Host:
         """Finish writes (of one chunk, or all) and free their buffers."""
         start = time.perf_counter()
         while self._waiting and (chunk is None or any(chunk == waiting for waiting, *_ in self._waiting)):
-            self._next_waiting()
+            _, fence, job = self._waiting.popleft()
+            if fence:
+                fence.wait()
+            job()
         pending, self._writing = self._writing, []
         for entry in pending:
             written, ticket, buffer = entry
             if chunk is None or written == chunk:
                 self.store.wait(ticket)
-                self.pool.give(buffer)
+                if buffer:
+                    self.pool.give(buffer)
             else:
                 self._writing.append(entry)
         self.clock.write_wait += time.perf_counter() - start
@@ -151,7 +157,7 @@ class Host:
             self.resident[action.chunk] = buffer
         elif action.do is Do.STORE:
             nbytes = len(buffer.array)
-            self._once_filled(action.chunk, buffer, lambda: self._write(action.chunk, buffer, 0, nbytes, 0))
+            self._once(buffer.filled, action.chunk, lambda: self._write(action.chunk, buffer, 0, nbytes, 0))
         else:
             self.pool.give(buffer)
 
@@ -179,7 +185,7 @@ class Host:
                 self._set_edge(chunk, edge, base, buffer.array)
                 self._write(chunk, buffer, begin - base, end - base, begin)
 
-            self._once_filled(chunk, buffer, write)
+            self._once(buffer.filled, chunk, write)
         self.clock.gather += time.perf_counter() - start
         if cursor.complete:
             del self._cursors[chunk]

@@ -8,19 +8,23 @@ optimizer updates the weights.
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from grinnder_cli.executor.device import Device
+from grinnder_cli.executor.device_visit import DeviceVisit
+from grinnder_cli.executor.gpu import COMPUTE, Gpu
 from grinnder_cli.executor.host import Clock, Host
+from grinnder_cli.executor.host_visit import HostVisit
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Stages, Tally
-from grinnder_cli.executor.host_visit import HostVisit
 from grinnder_cli.executor.visit import Visit
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.layout import offsets, padded
 from grinnder_cli.partitioner.operator import Operator, chunk_file
 from grinnder_cli.plan.planner import Plan
-from grinnder_cli.plan.simulate import EpochActions, Traffic
+from grinnder_cli.plan.simulate import EpochActions, StepActions, Traffic
 from grinnder_cli.plan.steps import Kind, Op
 from grinnder_cli.storage.buffers import BufferPool
 from grinnder_cli.storage.store import Backend, ChunkStore
@@ -35,11 +39,13 @@ class PlannedRunner:
         ax: the archive of A_hat X where the plan keeps it, else None.
         x_dtype: numpy dtype name of X.
         train_rows: labelled training rows of the whole graph.
-        backend: storage; closed with the runner.
+        backend: storage.
         check: called before every step; raises to stop.
+        gpu: where visits are computed, if the plan says on a device; the model is there too.
 
     Raises:
         DoesNotFit: scratch files do not fit the disk.
+        torch.OutOfMemoryError: the device has less memory than the plan was told.
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class PlannedRunner:
         train_rows: int,
         backend: Backend,
         check: Callable[[], None],
+        gpu: Gpu | None = None,
     ) -> None:
         self.model, self.optimizer = model, optimizer
         self._plan, self._schedule, self._check = plan, plan.schedule.fresh(), check
@@ -65,7 +72,12 @@ class PlannedRunner:
             elif name in plan.written:
                 starts, end = offsets(spec.chunk_bytes)
                 store.add_scratch(name, end, starts)
-        self._host = Host(plan.program.tensors, store, BufferPool(plan.room))
+        self._host = Host(plan.program.tensors, store, BufferPool(plan.room, gpu))
+        self._device: Device | None = None
+        if plan.device:
+            assert gpu is not None, "a plan for a device needs one"
+            self._device = Device(gpu, plan.device, plan.program.tensors)
+            self._device.load_constants(self._host, check)
         self._early: tuple[float, float] | None = None
         """(loss, seconds) of the coming epoch's forward, run as the last epoch's evaluation."""
         self.optimizer.zero_grad(set_to_none=False)
@@ -78,47 +90,46 @@ class PlannedRunner:
         Raises:
             StorageError: a transfer failed.
         """
-        actions, start = self._schedule.next_epoch(), time.perf_counter()
+        actions, began = self._schedule.next_epoch(), time.perf_counter()
         self._host.clock = clock = Clock()
         read, write = self._host.store.read_bytes, self._host.store.write_bytes
 
         train, after = Tally(), Tally()
         ahead = actions.step_at < len(actions.steps) and actions.steps[actions.step_at].step.train
-        split = trained = start
+        start = split = trained = self._mark()
         visits = self._visits(actions)
         for at, visit in enumerate(visits):
             step = visit.step
             if at == actions.step_at:
                 trained = self._update()
             if step.op is Op.BACKWARD and (at == 0 or actions.steps[at - 1].step.op is not Op.BACKWARD):
-                split = time.perf_counter()
+                split = self._mark()
             # With one forward for both, what follows the update is the next epoch's training forward.
             late = at >= actions.step_at
             visit.run(self._stages, after if late else train, epoch + 1 if late and ahead else epoch)
         if actions.step_at == len(actions.steps):
             trained = self._update()
         self._host.settle()
-        end = time.perf_counter()
+        end = self._mark()
+        if self._device:
+            self._device.gpu.synchronize()
+        whole = time.perf_counter() - began
 
         early, self._early = self._early, None
-        loss, forward = early or (train.loss / self._stages.train_rows, split - start)
+        loss, forward = early or (train.total_loss / self._stages.train_rows, self._seconds(start, split))
         if ahead:
-            self._early = after.loss / self._stages.train_rows, end - trained
+            self._early = after.total_loss / self._stages.train_rows, self._seconds(trained, end)
         evaluated = any(step.step.evaluate for step in actions.steps[actions.step_at :])
-        spent = clock.compute + clock.gather + clock.read_wait + clock.write_wait
+        backward = self._seconds(split, trained)
         return EpochResult(
             epoch=epoch,
             train_loss=loss,
             accuracy_pct=tuple(after.accuracy_pct(role) for role in range(3)) if evaluated else None,  # type: ignore[arg-type]
-            epoch_time_s=forward + trained - split,
+            epoch_time_s=forward + backward,
             forward_s=forward,
-            backward_s=trained - split,
-            eval_s=0.0 if ahead else end - trained,
-            compute_s=clock.compute,
-            gather_s=clock.gather,
-            read_wait_s=clock.read_wait,
-            write_wait_s=clock.write_wait,
-            python_s=max(end - start - spent, 0.0),
+            backward_s=backward,
+            eval_s=0.0 if ahead else self._seconds(trained, end),
+            **self._shares(clock, whole),
             measured=Traffic(
                 self._host.store.read_bytes - read,
                 self._host.store.write_bytes - write,
@@ -128,9 +139,36 @@ class PlannedRunner:
             predicted=actions.traffic,
         )
 
+    def _mark(self) -> Any:
+        """Now: on the clock, or in what a device has been given to do."""
+        return self._device.gpu.record(COMPUTE) if self._device else time.perf_counter()
+
+    def _seconds(self, earlier: Any, later: Any) -> float:
+        return self._device.gpu.seconds(earlier, later) if self._device else later - earlier
+
+    def _shares(self, clock: Clock, whole: float) -> dict[str, Any]:
+        """Time by purpose and, on a device, bytes over the bus and the memory's peak since the last epoch."""
+        if not self._device:
+            spent = clock.compute + clock.gather + clock.read_wait + clock.write_wait
+            return {
+                "compute_s": clock.compute, "gather_s": clock.gather, "read_wait_s": clock.read_wait,
+                "write_wait_s": clock.write_wait, "python_s": max(whole - spent, 0.0),
+            }  # fmt: skip
+        device = self._device
+        computing, copying, _ = device.split()
+        # Waits for storage are waits of a device with nothing to compute, too.
+        copying = max(copying - clock.read_wait, 0.0)
+        spent = computing + copying + clock.read_wait + clock.write_wait
+        moved, device.h2d_bytes, device.d2h_bytes = (device.h2d_bytes, device.d2h_bytes), 0, 0
+        return {
+            "compute_s": computing, "gather_s": 0.0, "read_wait_s": clock.read_wait,
+            "write_wait_s": clock.write_wait, "copy_s": copying, "python_s": max(whole - spent, 0.0),
+            "h2d_bytes": moved[0], "d2h_bytes": moved[1], "peak_device_bytes": device.gpu.peak_bytes(),
+        }  # fmt: skip
+
     def _visits(self, actions: EpochActions) -> Iterator[Visit]:
         """Visits in order, each with its reads begun and, once it has been run, those of the next under way too."""
-        visits = [HostVisit(self._host, self._sizes, self._dtypes, step) for step in actions.steps]
+        visits = [self._visit(step, turn) for turn, step in enumerate(actions.steps)]
         for visit, following in zip(visits, [*visits[1:], None], strict=True):
             self._check()
             if visit is visits[0]:
@@ -141,15 +179,22 @@ class PlannedRunner:
             if following:
                 following.bring(following.actions.late)
 
-    def _update(self) -> float:
+    def _visit(self, actions: StepActions, turn: int) -> Visit:
+        if self._device:
+            return DeviceVisit(self._host, self._sizes, self._dtypes, actions, self._device, turn)
+        return HostVisit(self._host, self._sizes, self._dtypes, actions)
+
+    def _update(self) -> Any:
         """One optimizer step; returns when it was done."""
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)
-        return time.perf_counter()
+        return self._mark()
 
     def close(self) -> None:
-        """Release files and memory."""
-        self._host.store.close()
+        """Take host memory out of a device's reach; the backend is closed by whoever opened it."""
+        if self._device:
+            self._device.gpu.synchronize()
+        self._host.pool.close()
 
 
 def scratch_bytes(plan: Plan) -> int:

@@ -17,6 +17,8 @@ class EpochResult:
         forward_s, backward_s, eval_s: its parts.
         compute_s, gather_s, read_wait_s, write_wait_s, python_s: the same time by purpose, evaluation included.
         measured, predicted: bytes; None where a method moves none by plan.
+        copy_s: time a device waited for copies over the bus.
+        h2d_bytes, d2h_bytes, peak_device_bytes: bytes to and from a device, and its memory's peak in the epoch.
     """
 
     epoch: int
@@ -33,3 +35,7 @@ class EpochResult:
     python_s: float
     measured: Traffic
     predicted: Traffic
+    copy_s: float = 0.0
+    h2d_bytes: int = 0
+    d2h_bytes: int = 0
+    peak_device_bytes: int = 0

@@ -1,4 +1,4 @@
-"""What one visit computes, on tensors in host memory; it knows neither cache nor storage.
+"""What one visit computes, on tensors in host or device memory; it knows neither cache nor storage.
 
 Rows are handled in stretches: the stages are row-wise, so temporaries stay small, and the
 order of every sum is fixed by the partition alone.
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.operator import ROLES
+from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.memory import local_rows
 
 
@@ -23,17 +24,24 @@ class Tally:
     """Sums over the parts of one pass.
 
     Attributes:
-        loss: sum over labelled training rows (float64 in Python).
+        loss: sum over labelled training rows, in float64.
         correct, counted: rows per role (train, val, test).
+
+    On a device they are tensors there: adding to them does not wait for it, reading `total_loss` or an accuracy does.
     """
 
-    loss: float = 0.0
-    correct: list[int] = field(default_factory=lambda: [0, 0, 0])
-    counted: list[int] = field(default_factory=lambda: [0, 0, 0])
+    loss: float | Tensor = 0.0
+    correct: list[int | Tensor] = field(default_factory=lambda: [0, 0, 0])
+    counted: list[int | Tensor] = field(default_factory=lambda: [0, 0, 0])
+
+    @property
+    def total_loss(self) -> float:
+        return float(self.loss)
 
     def accuracy_pct(self, role: int) -> float | None:
         """Accuracy of a role, per cent; None where it has no rows."""
-        return 100.0 * self.correct[role] / self.counted[role] if self.counted[role] else None
+        correct, counted = int(self.correct[role]), int(self.counted[role])
+        return 100.0 * correct / counted if counted else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,9 @@ class Stages:
 
     def __init__(self, model: GCN, ax: bool, train_rows: int) -> None:
         self.model, self.spec, self.ax, self.train_rows = model, model.spec, ax, train_rows
-        self._rows = local_rows(self.spec, next(model.parameters()).element_size())
+        weight = next(model.parameters())
+        rows = device_rows if weight.is_cuda else local_rows
+        self._rows = rows(self.spec, weight.element_size())
 
     def _stretches(self, rows: int) -> Iterator[slice]:
         for first in range(0, rows, self._rows):
@@ -140,10 +150,9 @@ class Stages:
                 self._count(logits.detach(), target, role, tally)
             if not train:
                 continue
-            picked = (role & 1).bool()
-            if picked.any():
-                part = F.cross_entropy(logits[picked], target[picked], reduction="none")
-                tally.loss += float(part.detach().double().sum())
+            part = self._losses(logits, target, (role & 1).bool())
+            if part is not None:
+                tally.loss = tally.loss + part.detach().double().sum()
                 (part.sum() / self.train_rows).backward()
             if dz is not None:
                 if leaf.grad is None:
@@ -152,12 +161,19 @@ class Stages:
                     torch.mul(leaf.grad, nodes.scale[rows, None], out=dz[rows])
 
     @staticmethod
+    def _losses(logits: Tensor, target: Tensor, picked: Tensor) -> Tensor | None:
+        """Cross entropy of the rows picked, None without any; on a device of all rows, the others 0: it never waits."""
+        if logits.is_cuda:
+            return F.cross_entropy(logits, target.masked_fill(~picked, -100), reduction="none", ignore_index=-100)
+        return F.cross_entropy(logits[picked], target[picked], reduction="none") if picked.any() else None
+
+    @staticmethod
     def _count(logits: Tensor, target: Tensor, role: Tensor, tally: Tally) -> None:
         right = logits.argmax(1) == target
         for bit in range(len(ROLES)):
             member = (role >> bit & 1).bool()
-            tally.counted[bit] += int(member.sum())
-            tally.correct[bit] += int((right & member).sum())
+            tally.counted[bit] = tally.counted[bit] + member.sum()
+            tally.correct[bit] = tally.correct[bit] + (right & member).sum()
 
     def backward(
         self,

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from grinnder_cli.model.spec import ModelSpec
+from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.methods.pull import PullProgram
 from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step, exchanged_name
 
@@ -34,14 +35,6 @@ WEIGHT_COPIES = 12
 
 SLACK_BYTES = 96 << 20
 """Workspaces of the matrix library, partial sums, rounding of the allocator."""
-
-ALIGN = 512
-"""Alignment of everything laid out in device memory, bytes."""
-
-
-def aligned(nbytes: int) -> int:
-    """`nbytes` rounded up to ALIGN."""
-    return -(-nbytes // ALIGN) * ALIGN
 
 
 def device_rows(model: ModelSpec, itemsize: int) -> int:
@@ -142,18 +135,18 @@ def _fixed(program: PullProgram) -> int:
 
 def slot_bytes(program: PullProgram, step: Step) -> tuple[int, int]:
     """(input, output) bytes of one visit in device memory, what is held left out."""
-    inputs = sum(aligned(a.nbytes) for a in step.reads if a.mode in (Mode.READ, Mode.RECEIVE, Mode.OWN))
+    inputs = sum(padded(a.nbytes) for a in step.reads if a.mode in (Mode.READ, Mode.RECEIVE, Mode.OWN))
     own = {(a.mode, a.chunk.part == step.part) for a in (*step.reads, *step.held)}
     if any(mode in (Mode.OWN, Mode.GATHER) for mode, _ in own):
         name = exchanged_name(step)
         row, rows = program.tensors[name].width * program.itemsize, int(program.sizes.rows[step.part])
-        inputs += aligned(rows * row)  # the aggregate
+        inputs += padded(rows * row)  # the aggregate
         if any(mode is Mode.GATHER for mode, _ in own):
-            inputs += aligned(int(program.sizes.halo(name)[step.part].sum()) * row)
+            inputs += padded(int(program.sizes.halo(name)[step.part].sum()) * row)
             if any(a.mode is Mode.GATHER and a.chunk.part == step.part for a in step.reads):
-                inputs += aligned(rows * row)
-    outputs = sum(aligned(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
-    return inputs, outputs + aligned(sum(a.nbytes for a in step.writes if a.mode is Mode.SEND))
+                inputs += padded(rows * row)
+    outputs = sum(padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
+    return inputs, outputs + padded(sum(a.nbytes for a in step.writes if a.mode is Mode.SEND))
 
 
 def _slot(program: PullProgram, phases: list[list[Step]], held: Iterable[Chunk]) -> tuple[int, int]:
@@ -218,7 +211,7 @@ def _place(
     held: dict[Chunk, int] = {}
     arena = 0
     for chunk in candidates:
-        need = aligned(program.tensors[chunk.tensor].chunk_bytes[chunk.part])
+        need = padded(program.tensors[chunk.tensor].chunk_bytes[chunk.part])
         own = blocks.setdefault(chunk.part, [])
         free = (b for b in own if b[1] >= need and not any((chunk.tensor, name) in apart for name in b[2]))
         block = min(free, key=lambda b: b[1], default=None)

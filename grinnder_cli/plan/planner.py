@@ -152,7 +152,7 @@ def make_plan(
             peak = max(epoch.peak for epoch in everything.totals())
             schedule = make_schedule(candidate, "opt", peak, lookahead=False, single=True)
             return schedule, wants, budget - wants.fixed - wants.computing - peak
-        lookahead = budget >= wants.fixed + wants.overlapped
+        lookahead = budget >= wants.fixed + wants.overlapped and not (tiers and tiers[candidate.gathered].slots == 1)
         capacity = budget - wants.fixed - (wants.overlapped if lookahead else wants.visit)
         room = 0 if cache == "none" else min(max(capacity, 0), wants.chunks)
         return make_schedule(candidate, cache, room, lookahead=lookahead, single=single), wants, capacity

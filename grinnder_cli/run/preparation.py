@@ -25,12 +25,15 @@ from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
 from grinnder_cli.partitioner.partition import Partition, partition, store_key, store_path
 from grinnder_cli.plan.memory import SLACK_BYTES, pyg_bytes
 from grinnder_cli.plan.planner import Plan, make_plan
+from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.memory import Limit, host_limit
 
 Check = Callable[[], None]
 Afford = Callable[[str, int, Limit], None]
 WORTHWHILE = 0.9
 """parts=auto goes on doubling the parts while that brings the need below this share."""
+TRIED_SIZE = 20_000_000
+"""Nodes and edges up to which more parts are tried, so that an error can name a number that fits."""
 NAMING_BYTES = 256 << 20
 """Preparation up to this size is done under an absurd memory.host too, so that the error can name one that works."""
 
@@ -42,6 +45,7 @@ class Prepared:
     Attributes:
         data_dir: where stores live.
         budget: host memory the run may use, and where that figure comes from.
+        device: the same of device memory; None: visits are computed in host memory.
         graph, partition, sizes, model: see their modules.
         method: resolved: pull, inmemory or pyg.
         plan: of pull and inmemory; None for pyg.
@@ -52,6 +56,7 @@ class Prepared:
 
     data_dir: Path
     budget: Limit
+    device: Limit | None
     graph: Graph
     partition: Partition
     sizes: OperatorSizes
@@ -114,6 +119,7 @@ def prepare_run(
         ConfigError: parts and method contradict each other.
     """
     folder, budget, method = data_dir(config.data), host_budget(config), resolved_method(config)
+    device = device_limit(config, planning=not within_budget)
     afford = _afford if within_budget else _ignore
     if not dataset.is_stored(config.dataset, folder):
         afford(f"preparing dataset {config.dataset.name}", dataset.load_bytes(config.dataset), budget)
@@ -131,18 +137,27 @@ def prepare_run(
         parts = int(counts[-1])
         part, seconds = _partition(config, graph, parts, folder, budget, check, afford)
         sizes = operator_sizes(graph, part, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
-        plan = make_plan(config, model, sizes, budget.bytes, first=first) if method != "pyg" else None
+        plan = _plan(config, model, sizes, budget, device, first) if method != "pyg" else None
         if plan is None or plan.fits or config.parts != "auto" or 2 * parts > graph.num_nodes:
             break
-        if least and plan.need.least > least * WORTHWHILE:
+        wants = plan.need.least if plan.capacity < 0 or plan.device is None else plan.device.least
+        if least and wants > least * WORTHWHILE:
             break
-        least = plan.need.least
+        least = wants
         counts.append(2 * parts)
         check()
     return Prepared(
-        data_dir=folder, budget=budget, graph=graph, partition=part, sizes=sizes, model=model,
+        data_dir=folder, budget=budget, device=device, graph=graph, partition=part, sizes=sizes, model=model,
         method=method, plan=plan, train_rows=train_rows, partition_s=seconds, searched=config.parts == "auto",
     )  # fmt: skip
+
+
+def _plan(
+    config: RunConfig, model: ModelSpec, sizes: OperatorSizes, budget: Limit, device: Limit | None, first: int
+) -> Plan:
+    return make_plan(
+        config, model, sizes, budget.bytes, device_budget=device.bytes if device else None, first=first
+    )
 
 
 def _partition(
@@ -172,11 +187,11 @@ def _ignore(what: str, needs: int, budget: Limit) -> None:
     pass
 
 
-def require_fit(prepared: Prepared) -> None:
-    """Refuse a run that its budget cannot hold.
+def require_fit(config: RunConfig, prepared: Prepared) -> None:
+    """Refuse a run that its budgets cannot hold.
 
     Raises:
-        DoesNotFit: names the smallest memory.host that works.
+        DoesNotFit: names the smallest memory.host that works, or the parts whose visits fit the device.
     """
     least, budget = prepared.least_bytes, prepared.budget
     if least > budget.bytes:
@@ -185,3 +200,26 @@ def require_fit(prepared: Prepared) -> None:
             f"needs {units.format_size(least)} of host memory at parts={prepared.partition.parts}, "
             f"{units.format_size(budget.bytes)} allowed ({budget.source}); set memory.host={least}{more}"
         )
+    tier = prepared.plan.device if prepared.plan else None
+    if prepared.device and tier and not tier.fits:
+        raise DoesNotFit(
+            f"needs {units.format_size(tier.least)} of device memory at parts={prepared.partition.parts}, "
+            f"{units.format_size(tier.budget)} available ({prepared.device.source}); {_what_fits(config, prepared)}"
+        )
+
+
+def _what_fits(config: RunConfig, prepared: Prepared) -> str:
+    """The parts at which the device's memory is enough, tried out where that takes seconds only."""
+    assert prepared.device is not None
+    graph, parts = prepared.graph, 2 * prepared.partition.parts
+    if prepared.method == "inmemory":
+        return "method=pull needs less"
+    while parts <= graph.num_nodes and graph.num_nodes + graph.num_edges <= TRIED_SIZE and not prepared.searched:
+        made, _ = _partition(config, graph, parts, prepared.data_dir, prepared.budget, lambda: None, _ignore)
+        model = prepared.model
+        sizes = operator_sizes(graph, made, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
+        tier = _plan(config, model, sizes, prepared.budget, prepared.device, 0).device
+        if tier and tier.fits:
+            return f"parts={parts} fits ({units.format_size(tier.least)})"
+        parts *= 2
+    return "use a smaller hidden" if prepared.searched or parts > graph.num_nodes else "use more parts"

@@ -29,6 +29,7 @@ def epoch_row(result: EpochResult, peak_host_bytes: int) -> EpochMetrics:
     accuracy = result.accuracy_pct or (None, None, None)
     share = [None if value is None else value / 100 for value in accuracy]
     spent = result.compute_s + result.gather_s + result.read_wait_s + result.write_wait_s + result.python_s
+    spent += result.copy_s
     return EpochMetrics(
         epoch=result.epoch + 1,
         train_loss=result.train_loss,
@@ -46,17 +47,17 @@ def epoch_row(result: EpochResult, peak_host_bytes: int) -> EpochMetrics:
         gather_s=result.gather_s,
         read_wait_s=result.read_wait_s,
         write_wait_s=result.write_wait_s,
-        copy_s=0.0,
+        copy_s=result.copy_s,
         python_s=result.python_s,
         other_s=max(result.epoch_time_s + result.eval_s - spent, 0.0),
         read_gib=result.measured.read_bytes / GIB,
         write_gib=result.measured.write_bytes / GIB,
         predicted_read_gib=result.predicted.read_bytes / GIB,
         predicted_write_gib=result.predicted.write_bytes / GIB,
-        h2d_gib=0.0,
-        d2h_gib=0.0,
+        h2d_gib=result.h2d_bytes / GIB,
+        d2h_gib=result.d2h_bytes / GIB,
         cache_hit_pct=result.measured.hit_pct,
-        peak_cuda_gib=0.0,
+        peak_cuda_gib=result.peak_device_bytes / GIB,
         peak_host_gib=peak_host_bytes / GIB,
     )
 
@@ -118,7 +119,7 @@ def summary(
         "write_bytes_per_epoch": steady.write_bytes,
         "cache_hit_pct": measured.hit_pct,
         "peak_host_bytes": memory.peak_above_baseline,
-        "peak_cuda_bytes": 0,
+        "peak_cuda_bytes": max((result.peak_device_bytes for result in results), default=0),
         "host_budget_bytes": prepared.budget.bytes,
         "device_budget_bytes": 0,
         "partition_s": facts["partition_s"],

@@ -14,6 +14,7 @@ from torch import Tensor
 from grinnder_cli.config import sizes as units
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.errors import DoesNotFit, NumericalError
+from grinnder_cli.executor.gpu import CudaGpu, Gpu
 from grinnder_cli.executor.planned import PlannedRunner, scratch_bytes
 from grinnder_cli.executor.prepare import prepare_ax
 from grinnder_cli.executor.pyg import PyGRunner
@@ -22,6 +23,7 @@ from grinnder_cli.kill import kill_point
 from grinnder_cli.model.gcn import GCN, build
 from grinnder_cli.partitioner.operator import operator
 from grinnder_cli.run import atomic, checkpoint, durable, record
+from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.leftovers import remove_scratch
 from grinnder_cli.run.memory import PeakSampler, release_freed_memory
@@ -61,13 +63,14 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
     durable.inject(config.storage)
     check_parent(Path(config.storage.dir))
     preparing, visiting = _stoppable(stop, "preparation"), _stoppable(stop, "visit")
+    device_limit(config)  # CUDA's own host memory belongs to the baseline
     with PeakSampler() as memory, ExitStack() as stack:
         saved = checkpoint.load_newest(run.path) if resume else None
         for warning in saved.warnings if saved else ():
             progress.warn(warning)
         first = saved.epoch if saved else 0
         prepared = prepare_run(config, first=first, check=preparing)
-        require_fit(prepared)
+        require_fit(config, prepared)
         started = time.perf_counter()
         runner, backend = _runner(config, prepared, run, preparing, visiting, stack)
         prepare_s = time.perf_counter() - started
@@ -184,8 +187,9 @@ def _runner(
         stack: closes what the runner needs.
     """
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.set_num_threads(torch.get_num_threads())  # said aloud, it also keeps MKL from choosing fewer
-    model = build(prepared.model, config.seed, DTYPES[config.dtype])
+    model = build(prepared.model, config.seed, DTYPES[config.dtype]).to("cuda" if prepared.device else "cpu")
     optimizer = _optimizer(config, model)
     optimizer.register_step_pre_hook(lambda *_: kill_point("before_step"))
     optimizer.register_step_post_hook(lambda *_: kill_point("after_step"))
@@ -212,10 +216,17 @@ def _runner(
             raise DoesNotFit(f"scratch needs {needs} bytes, storage.quota={config.storage.quota} allows {quota}")
     backend = open_backend(config.storage, scratch)
     stack.callback(backend.close)
+    gpu = open_gpu() if plan.device else None
     runner = PlannedRunner(
-        plan, blocks, ax_archive, x_dtype, model, optimizer, prepared.train_rows, backend, visiting
+        plan, blocks, ax_archive, x_dtype, model, optimizer, prepared.train_rows, backend, visiting, gpu
     )
+    stack.callback(runner.close)
     return runner, backend
+
+
+def open_gpu() -> Gpu:
+    """The GPU visits are computed on."""
+    return CudaGpu()
 
 
 def _optimizer(config: RunConfig, model: GCN) -> torch.optim.Optimizer:

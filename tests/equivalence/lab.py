@@ -4,10 +4,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from lazy_gpu import LazyGpu
 from torch_geometric.nn import GCNConv
 
 from grinnder_cli import dataset
@@ -22,9 +24,11 @@ from grinnder_cli.config.schema import (
     RunConfig,
     StorageConfig,
 )
+from grinnder_cli.plan.planner import make_plan
 from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.run import training
 from grinnder_cli.run.directory import RunDirectory
+from grinnder_cli.run.memory import Limit
 from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
 
 
@@ -64,7 +68,7 @@ def config(path: Path, tmp: Path, **changes) -> RunConfig:
         "method": MethodConfig(name=changes.pop("method", "pull"), format=changes.pop("format", "csr")),
         "cache": CacheConfig(name=changes.pop("cache", "none")),
         "storage": StorageConfig(name=changes.pop("storage", "posix"), dir=str(tmp / "scratch")),
-        "memory": MemoryConfig(host=str(changes.pop("host", "1GiB"))),
+        "memory": MemoryConfig(host=str(changes.pop("host", "1GiB")), device=str(changes.pop("device_bytes", "auto"))),
         "plan": PlanConfig(ax=changes.pop("ax", "auto"), exchange=changes.pop("exchange", "auto")),
     }
     base = RunConfig(layers=3, hidden=9, parts=2, dtype="float64", epochs=5, out=str(tmp / "out"), **groups)
@@ -83,13 +87,22 @@ class Outcome:
     prepared: Prepared | None = None
 
 
-def run(cfg: RunConfig) -> Outcome:
-    """Train `cfg` here, recording the gradients each optimizer step saw."""
+def run(cfg: RunConfig, gpu: LazyGpu | None = None) -> Outcome:
+    """Train `cfg` here, recording the gradients each optimizer step saw.
+
+    Args:
+        gpu: stands in for a real one, whose memory is memory.device.
+    """
     outcome = Outcome()
     with ExitStack() as stack:
         directory = RunDirectory.create(cfg, "0" * 64)
         prepared = prepare_run(cfg)
-        require_fit(prepared)
+        if gpu:
+            budget = Limit(bytes=int(cfg.memory.device), source="memory.device")
+            plan = make_plan(cfg, prepared.model, prepared.sizes, prepared.budget.bytes, device_budget=budget.bytes)
+            prepared = replace(prepared, plan=plan)
+            stack.enter_context(mock.patch.object(training, "open_gpu", lambda: gpu))
+        require_fit(cfg, prepared)
         runner, _ = training._runner(cfg, prepared, directory, lambda: None, lambda: None, stack)
         runner.optimizer.register_step_pre_hook(
             lambda *_: outcome.gradients.append({n: p.grad.clone() for n, p in runner.model.named_parameters()})
@@ -104,6 +117,7 @@ def run(cfg: RunConfig) -> Outcome:
         if prepared.plan:
             pool = runner._host.pool
             assert pool.peak <= pool.budget
+            assert not gpu or gpu.allocated <= prepared.plan.device.total
             assert pool.held == sum(buffer.capacity for buffer in runner._host.resident.values()), "a buffer leaked"
     return outcome
 

@@ -5,6 +5,7 @@ import os
 
 import lab
 import pytest
+from kvikio_here import kvikio_works
 
 from grinnder_cli.cache import POLICIES
 from grinnder_cli.errors import DoesNotFit, EnvironmentProblem
@@ -13,12 +14,13 @@ from grinnder_cli.storage.uring import Queue
 
 
 def storages() -> tuple[str, ...]:
-    """All backends; uring only where this machine lets us have a ring."""
+    """All backends; uring only where this machine lets us have a ring, kvikio where it has a driver."""
+    kvikio = ("kvikio",) if kvikio_works() else ()
     try:
         with Queue(TransferRules()):
-            return "posix", "memory", "uring"
+            return "posix", "memory", "uring", *kvikio
     except EnvironmentProblem:
-        return "posix", "memory"
+        return "posix", "memory", *kvikio
 
 
 STORAGES = storages()

@@ -1,0 +1,144 @@
+"""Device memory of a run, as the plan laid it out, and what is under way there.
+
+`arena` holds the chunks that stay; input and output slots are used in turn by the visits, so that copies of one
+overlap the computation of another. All of it is allocated once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from grinnder_cli.executor.gpu import COMPUTE, IN, OUT, Gpu
+from grinnder_cli.executor.host import Host
+from grinnder_cli.partitioner.layout import padded
+from grinnder_cli.plan.device import DeviceTier
+from grinnder_cli.plan.steps import Chunk, Kind, TensorSpec
+
+
+class Pending:
+    """A fence to come: what was put on a stream until somebody asks, or until `seal`.
+
+    Args:
+        flush: puts what is still collected on the stream; called once, before the point is marked.
+    """
+
+    __slots__ = ("_fence", "_flush", "_gpu", "_stream")
+
+    def __init__(self, gpu: Gpu, stream: str, flush: Callable[[], None] = lambda: None) -> None:
+        self._gpu, self._stream, self._flush = gpu, stream, flush
+        self._fence: Any = None
+
+    @property
+    def sealed(self) -> bool:
+        """Whether its point is marked."""
+        return self._fence is not None
+
+    def seal(self) -> Any:
+        """The fence."""
+        if self._fence is None:
+            self._flush()
+            self._fence = self._gpu.record(self._stream)
+        return self._fence
+
+    def wait(self) -> None:
+        """Block until the device is past it."""
+        self.seal().wait()
+
+    def done(self) -> bool:
+        """Whether the device is known to be past it."""
+        return self._fence is not None and self._fence.done()
+
+
+class Slot:
+    """Device memory that visits use in turn.
+
+    Attributes:
+        free: fence after which the next visit may overwrite it.
+        writing: chunks on their way from here to storage, without a detour through host memory.
+    """
+
+    def __init__(self, memory: Tensor) -> None:
+        self._memory, self._at = memory, 0
+        self.free: Any = None
+        self.writing: list[Chunk] = []
+
+    def open(self) -> None:
+        """Begin anew."""
+        self._at = 0
+
+    def take(self, nbytes: int) -> Tensor:
+        """uint8 [padded]: the next bytes, whole blocks."""
+        begin = self._at
+        self._at = begin + padded(nbytes)
+        assert self._at <= len(self._memory), "a visit needs more device memory than was planned"
+        return self._memory[begin : self._at]
+
+
+@dataclass(slots=True)
+class Device:
+    """Device side of a run.
+
+    Attributes:
+        gpu: streams and copies.
+        tier: the plan's.
+        arena, inputs, outputs: see the module's text.
+        handed: outputs of the visit before, still in its output slot.
+        h2d_bytes, d2h_bytes: queued so far.
+        spans: of each visit of an epoch, (inputs there, computation began, ended), the first None without inputs.
+    """
+
+    gpu: Gpu
+    tier: DeviceTier
+    tensors: dict[str, TensorSpec]
+    arena: Tensor = field(init=False)
+    inputs: list[Slot] = field(init=False)
+    outputs: list[Slot] = field(init=False)
+    handed: dict[Chunk, Tensor] = field(default_factory=dict)
+    h2d_bytes: int = 0
+    d2h_bytes: int = 0
+    spans: list[tuple[Any, Any, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.arena = self.gpu.empty(self.tier.arena)
+        self.inputs = [Slot(self.gpu.empty(self.tier.inputs)) for _ in range(self.tier.slots)]
+        self.outputs = [Slot(self.gpu.empty(self.tier.outputs)) for _ in range(self.tier.slots)]
+
+    def held(self, chunk: Chunk) -> Tensor:
+        """uint8 payload of a chunk that stays here."""
+        begin = self.tier.offsets[chunk]
+        return self.arena[begin : begin + self.tensors[chunk.tensor].chunk_bytes[chunk.part]]
+
+    def load_constants(self, host: Host, check: Callable[[], None]) -> None:
+        """Bring the constants that stay here."""
+        for chunk in self.tier.offsets:
+            if self.tensors[chunk.tensor].kind is not Kind.CONSTANT:
+                continue
+            check()
+            nbytes = host.nbytes(chunk)
+            buffer = host.pool.take(padded(nbytes))
+            host.wait([host.load(chunk, buffer)])
+            self.gpu.upload(self.held(chunk), buffer.array[:nbytes])
+            buffer.read = Pending(self.gpu, IN)
+            buffer.read.seal()
+            host.pool.give(buffer)
+        self.gpu.order(COMPUTE, self.gpu.record(IN))
+        self.gpu.synchronize()
+
+    def split(self) -> tuple[float, float, float]:
+        """(computing, waiting for copies, idle otherwise), seconds of the COMPUTE stream since the last call.
+
+        Idle otherwise is a visit whose inputs were there: it waited for Python, or for the visit before to be queued.
+        """
+        computing = copying = idle = 0.0
+        last: Any = None
+        for ready, start, end in self.spans:
+            computing += self.gpu.seconds(start, end)
+            if last is not None:
+                gap = max(self.gpu.seconds(last, start), 0.0)
+                waited = min(max(self.gpu.seconds(last, ready), 0.0), gap) if ready else 0.0
+                copying, idle = copying + waited, idle + gap - waited
+            last = end
+        self.spans.clear()
+        return computing, copying, idle

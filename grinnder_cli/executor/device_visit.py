@@ -1,0 +1,317 @@
+"""A visit on a device: what it reads is copied in while the visit before computes, what it writes is copied out behind.
+
+Nothing here waits for the device: streams wait for each other, and buffers carry what still works on them. Host
+chunks are read where they lie: own chunks by plain copies, halo rows of many parts by one regather.
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grinnder_cli.executor.device import Device, Pending
+from grinnder_cli.executor.gpu import COMPUTE, IN, OUT, Segment
+from grinnder_cli.executor.host import Host
+from grinnder_cli.executor.stages import Stages, Tally
+from grinnder_cli.executor.visit import Visit
+from grinnder_cli.model.kernels import gather_rows
+from grinnder_cli.partitioner.layout import padded
+from grinnder_cli.partitioner.operator import OperatorSizes
+from grinnder_cli.plan.simulate import Action, Do, StepActions
+from grinnder_cli.plan.steps import Access, Mode
+from grinnder_cli.storage.buffers import Buffer, Fence
+
+STAGE_BYTES = 1 << 20
+"""Rows of memory that could not be pinned are gathered here in pieces of about this size."""
+
+
+class DeviceVisit(Visit):
+    """See `Visit`.
+
+    Args:
+        device: the run's.
+        turn: number of the visit in its epoch; it decides the slots.
+    """
+
+    def __init__(
+        self, host: Host, sizes: OperatorSizes, dtypes: tuple[str, str], actions: StepActions, device: Device, turn: int
+    ) -> None:
+        super().__init__(host, sizes, dtypes, actions)
+        self.device, self.gpu = device, device.gpu
+        self._input_slot = device.inputs[turn % len(device.inputs)]
+        self._output_slot = device.outputs[turn % len(device.outputs)]
+        self._opened = False
+        self._payloads = {a.chunk.tensor: device.held(a.chunk) for a in self.step.held if a.mode is Mode.READ}
+        self._own: Tensor | None = None
+        self._halo: Tensor | None = None
+        self._segments: list[Segment] = []
+        self._loading: list[tuple[Buffer, Tensor]] = []
+        self._coming: set[str] = set()
+        self._in = Pending(self.gpu, IN, self._flush)
+        self._copied_in = False
+        self._out_fence = Pending(self.gpu, OUT)
+        self._handed: Tensor | None = None
+        self._outputs: dict[str, Tensor] = {}
+        self._packs: dict[int, Tensor] = {}
+
+    # ------------------------------------------------------------------ reads
+    def bring(self, actions: tuple[Action, ...]) -> None:
+        super().bring(actions)
+        if self._copied_in:
+            self._in.seal()  # here: the copies of the visit after this one are queued before this one runs
+
+    def _take(self, nbytes: int) -> Tensor:
+        """Memory of this visit's input slot, once the visit that had it is over."""
+        if not self._opened:
+            self._opened = True
+            self._input_slot.open()
+            if self._input_slot.free:
+                self.gpu.order(IN, self._input_slot.free)
+        return self._input_slot.take(nbytes)
+
+    def _arriving(self) -> Pending:
+        """The fence of what is being copied in now."""
+        self._copied_in = True
+        if self._in.sealed:
+            self._in = Pending(self.gpu, IN, self._flush)
+        return self._in
+
+    def _read(self, action: Action) -> None:
+        self._payloads[action.chunk.tensor] = self._copied(action, self._whole)
+
+    def _read_own(self, action: Action) -> None:
+        if action.do is Do.HIT and action.chunk in self.device.handed:
+            self._handed = self.device.handed[action.chunk]
+            self._own = self._take(action.nbytes)[: action.nbytes]
+        else:
+            self._own = self._copied(action, self._whole)
+
+    def _receive(self, action: Action) -> None:
+        self._halo = self._copied(action, self._inbox)
+
+    def _copied(self, action: Action, find: Callable[[Action], Buffer]) -> Tensor:
+        """The chunk's payload in device memory, once what is under way is done."""
+        memory = self._take(action.nbytes)
+        target = memory[: action.nbytes]
+        if action.do in (Do.LOAD, Do.FETCH) and self.host.store.backend.device_memory:
+            self._load_directly(action, memory)
+            return target
+        buffer = find(action)
+        if action.do in (Do.HIT, Do.TAKE):
+            self._upload(buffer, target)
+        else:
+            self._loading.append((buffer, target))
+            self._coming.add(action.chunk.tensor)
+        return target
+
+    def _load_directly(self, action: Action, target: Tensor) -> None:
+        """From storage into device memory, with no detour through a buffer."""
+        if self._input_slot.free:
+            self._input_slot.free.wait()
+        self.host.before_reading(action.chunk)
+        self._reads.append(self.host.store.read_async(action.chunk.tensor, action.chunk.part, target))
+        self._coming.add(action.chunk.tensor)
+
+    def _upload(self, buffer: Buffer, target: Tensor) -> None:
+        self._behind(IN, buffer.filled)
+        self.gpu.upload(target, buffer.array[: len(target)])
+        self.device.h2d_bytes += len(target)
+        buffer.read = self._arriving()
+
+    def _behind(self, stream: str, fence: Fence | None) -> None:
+        """The stream goes on once what works on a buffer is done."""
+        if fence:
+            self.gpu.order(stream, cast(Pending, fence).seal())
+
+    def _source(self, action: Action) -> None:
+        if action.chunk.part == self.part and action.do is Do.HIT:
+            self._read_own(action)
+            return
+        buffer, ours = self._source_now(action)
+        if action.chunk.part == self.part:
+            self._own = self._take(action.nbytes)[: action.nbytes]
+            self._upload(buffer, self._own)
+        elif buffer.pinned >= action.nbytes:
+            self._segments.append(self._segment(action.chunk.part, buffer.array[: action.nbytes]))
+            self._behind(IN, buffer.filled)
+            buffer.read = self._arriving()
+        else:
+            self._gather_here(action, buffer)
+        if ours:
+            self.host.pool.give(buffer)
+
+    def _segment(self, owner: int, source: np.ndarray | Tensor) -> Segment:
+        first = int(self.sizes.halo_starts(self._name)[self.part, owner])
+        return Segment(source, first, int(self.sizes.halo(self._name)[self.part, owner]))
+
+    def _halo_memory(self) -> Tensor:
+        if self._halo is None:
+            nbytes = self._halo_rows() * self._row_bytes(self._name)
+            self._halo = self._take(nbytes)[:nbytes]
+        return self._halo
+
+    def _received_rows(self) -> Tensor:
+        return self._field(f"recv_{self.sizes.side(self._name)}", "rows")
+
+    def _gather_here(self, action: Action, buffer: Buffer) -> None:
+        """Rows of memory the device cannot reach: gathered by the processor, piece by piece."""
+        self._arrive()
+        self.gpu.synchronize()
+        part, row = self._segment(action.chunk.part, buffer.array), self._row_bytes(self._name)
+        rows = self._received_rows()[part.first : part.first + part.count].cpu()
+        source = self._matrix(torch.from_numpy(buffer.array[: action.nbytes]), self._name)
+        target, step = self._halo_memory(), max(STAGE_BYTES // row, 1)
+        for begin in range(0, part.count, step):
+            piece = gather_rows(source, rows[begin : begin + step])
+            at = (part.first + begin) * row
+            self.gpu.upload(target[at : at + piece.nbytes], piece.view(torch.uint8).numpy().reshape(-1))
+            self.gpu.synchronize()
+            self.device.h2d_bytes += piece.nbytes
+
+    def _flush(self) -> None:
+        """Launch the regather of what was collected."""
+        if not self._segments:
+            return
+        if f"recv_{self.sizes.side(self._name)}" in self._coming:
+            self._arrive()
+        segments, self._segments = self._segments, []
+        row = self._row_bytes(self._name)
+        self.gpu.regather(segments, row, self._received_rows(), self._halo_memory(), IN)
+        self.device.h2d_bytes += sum(s.count for s in segments) * row
+
+    def _arrive(self) -> None:
+        """Finish reads from storage and copy in what they brought."""
+        self.host.wait(self._reads)
+        self._coming.clear()
+        loading, self._loading = self._loading, []
+        for buffer, target in loading:
+            self._upload(buffer, target)
+
+    # ------------------------------------------------------------------ views
+    def _payload(self, constant: str) -> Tensor | None:
+        return self._payloads.get(constant)
+
+    # ------------------------------------------------------------------ computing
+    def run(self, stages: Stages, tally: Tally, epoch: int) -> None:
+        """Queue the computation behind what it needs, and what it hands on behind it."""
+        self._arrive()
+        ready = self._in.seal() if self._copied_in else None
+        if ready:
+            self.gpu.order(COMPUTE, ready)
+        for chunk in self._output_slot.writing:
+            self.host.settle(chunk)
+        self._output_slot.writing.clear()
+        if self._output_slot.free:
+            self.gpu.order(COMPUTE, self._output_slot.free)
+        self._output_slot.open()
+        start = self.gpu.record(COMPUTE)
+        if self._handed is not None:
+            assert self._own is not None
+            self._own.copy_(self._handed)
+        self.compute(stages, tally, epoch)
+        self._make_packs()
+        end = self.gpu.record(COMPUTE)
+        self.device.spans.append((ready, start, end))
+        self._input_slot.free = end
+        self.gpu.order(OUT, end)
+        self.device.handed = {}
+        self.hand_on()
+        self._output_slot.free = self._out_fence.seal()
+        self.host.poll()
+
+    def _operand(self) -> tuple[Tensor, Tensor | None]:
+        near, name = [], self._name
+        for access in self.step.held:
+            if access.chunk.part == self.part and access.mode in (Mode.OWN, Mode.GATHER):
+                self._own = self.device.held(access.chunk)
+            elif access.mode is Mode.RECEIVE:
+                self._halo = self.device.held(access.chunk)
+            elif access.mode is Mode.GATHER:
+                near.append(self._segment(access.chunk.part, self.device.held(access.chunk)))
+        if near:
+            self.gpu.regather(near, self._row_bytes(name), self._received_rows(), self._halo_memory(), COMPUTE)
+        assert self._own is not None
+        return self._matrix(self._own, name), None if self._halo is None else self._matrix(self._halo, name)
+
+    def _aggregate_into(self) -> Tensor:
+        nbytes = self.rows * self._row_bytes(self._name)
+        return self._matrix(self._take(nbytes)[:nbytes], self._name)
+
+    def _out(self, name: str) -> Tensor | None:
+        if name not in self._outputs:
+            access = self._access(Mode.WRITE, name)
+            if access is None:
+                return None
+            held = access.chunk in self.device.tier.offsets
+            memory = self.device.held(access.chunk) if held else self._output_slot.take(access.nbytes)
+            self._outputs[name] = memory
+        nbytes = self.rows * self._row_bytes(name)
+        return self._matrix(self._outputs[name][:nbytes], name)
+
+    def _access(self, mode: Mode, name: str) -> Access | None:
+        every = (*self.step.writes, *self.step.held)
+        return next((a for a in every if a.mode is mode and a.chunk.tensor == name), None)
+
+    # ------------------------------------------------------------------ writes
+    def _make_packs(self) -> None:
+        """Gather what other parts read: of inboxes on the device straight into them, else into the output slot."""
+        for access in self.step.held:
+            if access.mode is Mode.SEND:
+                inbox = self.device.held(access.chunk)[access.offset : access.offset + access.nbytes]
+                self._pack(self._sent(access), *self._pack_rows(self._sent(access), access.chunk.part), inbox)
+        sends = [a for a in self.step.writes if a.mode is Mode.SEND]
+        begin = 0
+        while begin < len(sends):  # neighbours in the list of rows go together
+            end, total = begin + 1, sends[begin].nbytes
+            first, count = self._pack_rows(self._sent(sends[begin]), sends[begin].chunk.part)
+            while end < len(sends):
+                nearby, more = self._pack_rows(self._sent(sends[end]), sends[end].chunk.part)
+                if nearby != first + count:
+                    break
+                end, total, count = end + 1, total + sends[end].nbytes, count + more
+            memory = self._output_slot.take(total)[:total]
+            self._pack(self._sent(sends[begin]), first, count, memory)
+            at = 0
+            for access in sends[begin:end]:
+                self._packs[access.chunk.part] = memory[at : at + access.nbytes]
+                at += access.nbytes
+            begin = end
+
+    @staticmethod
+    def _sent(access: Access) -> str:
+        return access.chunk.tensor.removesuffix(".in")
+
+    def _pack(self, name: str, first: int, count: int, into: Tensor) -> None:
+        rows = self._field(f"send_{self.sizes.side(name)}", "rows")[first : first + count]
+        gather_rows(self._some(self._out(name)), rows, out=self._matrix(into, name))
+
+    def _download(self, buffer: Buffer, begin: int, source: Tensor) -> None:
+        """Copy out behind whatever still reads the buffer."""
+        self._behind(OUT, buffer.read)
+        self.gpu.download(buffer.array[begin : begin + len(source)], source)
+        self.device.d2h_bytes += len(source)
+        if self._out_fence.sealed:
+            self._out_fence = Pending(self.gpu, OUT)
+        buffer.filled = self._out_fence
+
+    def _output(self, action: Action) -> None:
+        memory = self._outputs[action.chunk.tensor]
+        if action.do is Do.FORGET:
+            return
+        if action.do is Do.STORE and self.host.store.backend.device_memory:
+            self.host.store_from(action.chunk, memory[: padded(action.nbytes)], cast(Fence, self._input_slot.free))
+            self._output_slot.writing.append(action.chunk)
+            return
+        buffer = self.host.pool.take(padded(action.nbytes))
+        self._download(buffer, 0, memory[: action.nbytes])
+        if action.do is Do.KEEP:
+            self.device.handed[action.chunk] = memory[: action.nbytes]
+        self.host.output(action, buffer)
+
+    def _send(self, action: Action) -> None:
+        pack = self._packs[action.chunk.part]
+        self.host.send(action, lambda buffer, begin, nbytes: self._download(buffer, begin, pack))
+
+

@@ -1,0 +1,165 @@
+"""What the executor asks of a GPU: memory, three streams, copies between host and device, fences.
+
+Work is queued and runs later, in order within a stream; a `Fence` marks a point of a stream. The streams are
+IN (host to device), COMPUTE (torch's current stream) and OUT (device to host). `CudaGpu` is the real one; the
+tests have one that puts copies off as long as the fences allow.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grinnder_cli.model import cuda
+
+IN, COMPUTE, OUT = "in", "compute", "out"
+
+
+class GpuFence(Protocol):
+    """A point of a stream."""
+
+    def wait(self) -> None:
+        """Block until the device is past it."""
+        ...
+
+    def done(self) -> bool:
+        """Whether it is."""
+        ...
+
+
+class Segment(NamedTuple):
+    """Rows of one source that a regather takes.
+
+    Attributes:
+        source: pinned host memory (uint8 array) or device memory, whole rows.
+        first: index of its first row in the list of rows, and in the output.
+        count: rows taken.
+    """
+
+    source: np.ndarray | Tensor
+    first: int
+    count: int
+
+
+class Gpu(Protocol):
+    """See the module's text."""
+
+    device: torch.device
+
+    def empty(self, nbytes: int) -> Tensor:
+        """uint8 [nbytes] of device memory.
+
+        Raises:
+            torch.OutOfMemoryError: there is not that much.
+        """
+        ...
+
+    def upload(self, out: Tensor, source: np.ndarray) -> None:
+        """Copy host bytes to the device, on IN."""
+        ...
+
+    def download(self, out: np.ndarray, source: Tensor) -> None:
+        """Copy device bytes to the host, on OUT."""
+        ...
+
+    def regather(self, segments: Sequence[Segment], row_bytes: int, rows: Tensor, out: Tensor, stream: str) -> None:
+        """`out[first + i] = source[rows[first + i]]` of every segment; on IN from host, on COMPUTE from device memory."""
+        ...
+
+    def record(self, stream: str) -> GpuFence:
+        """The stream's present end."""
+        ...
+
+    def order(self, stream: str, fence: Any) -> None:
+        """What is queued on `stream` from now on runs after `fence`."""
+        ...
+
+    def seconds(self, earlier: Any, later: Any) -> float:
+        """Time between two fences the device is past."""
+        ...
+
+    def pin(self, address: int, nbytes: int) -> bool: ...
+
+    def unpin(self, address: int) -> None: ...
+
+    def synchronize(self) -> None:
+        """Block until everything queued is done."""
+        ...
+
+    def peak_bytes(self) -> int:
+        """Most device memory in use since the last call."""
+        ...
+
+
+class _Event:
+    __slots__ = ("event",)
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self.event = torch.cuda.Event(enable_timing=True)
+        self.event.record(stream)
+
+    def wait(self) -> None:
+        self.event.synchronize()
+
+    def done(self) -> bool:
+        return bool(self.event.query())
+
+
+class CudaGpu:
+    """The current CUDA device; implements `Gpu`.
+
+    Raises:
+        RuntimeError: CUDA or the native CUDA kernels are missing.
+    """
+
+    def __init__(self) -> None:
+        usable, reason = cuda.status()
+        if not usable:
+            raise RuntimeError(reason)
+        self.device = torch.device("cuda", torch.cuda.current_device())
+        self._streams = {
+            IN: torch.cuda.Stream(self.device),
+            COMPUTE: torch.cuda.current_stream(self.device),
+            OUT: torch.cuda.Stream(self.device),
+        }
+        self._handles = {name: stream.cuda_stream for name, stream in self._streams.items()}
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def empty(self, nbytes: int) -> Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+
+    def upload(self, out: Tensor, source: np.ndarray) -> None:
+        cuda.copy(out.data_ptr(), source.ctypes.data, source.nbytes, self._handles[IN])
+
+    def download(self, out: np.ndarray, source: Tensor) -> None:
+        cuda.copy(out.ctypes.data, source.data_ptr(), out.nbytes, self._handles[OUT])
+
+    def regather(self, segments: Sequence[Segment], row_bytes: int, rows: Tensor, out: Tensor, stream: str) -> None:
+        sources = [s.source.data_ptr() if isinstance(s.source, Tensor) else s.source.ctypes.data for s in segments]
+        first, count = [s.first for s in segments], [s.count for s in segments]
+        cuda.regather(sources, first, count, row_bytes, rows, out, stream=self._handles[stream])
+
+    def record(self, stream: str) -> _Event:
+        return _Event(self._streams[stream])
+
+    def order(self, stream: str, fence: _Event) -> None:
+        self._streams[stream].wait_event(fence.event)
+
+    def seconds(self, earlier: _Event, later: _Event) -> float:
+        return earlier.event.elapsed_time(later.event) / 1e3
+
+    def pin(self, address: int, nbytes: int) -> bool:
+        return cuda.host_register(address, nbytes)
+
+    def unpin(self, address: int) -> None:
+        cuda.host_unregister(address)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.device)
+
+    def peak_bytes(self) -> int:
+        peak = torch.cuda.max_memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        return peak

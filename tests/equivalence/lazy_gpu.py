@@ -1,0 +1,102 @@
+"""A GPU that is none: memory and kernels are the processor's, but copies are put off as long as the fences allow.
+
+What a real one may do late this one does as late as it can, so a missing fence shows as wrong numbers here,
+every time. Its kernels are the CPU's, so weights are bit for bit those of a run in host memory.
+"""
+
+from collections import deque
+
+import numpy as np
+import torch
+
+from grinnder_cli.executor.gpu import COMPUTE, IN, OUT
+from grinnder_cli.model.kernels import gather_rows
+
+
+class LazyFence:
+    """A point of a stream, reached only when somebody waits for it."""
+
+    def __init__(self, gpu, stream: str, at: int) -> None:
+        self.gpu, self.stream, self.at = gpu, stream, at
+
+    def wait(self) -> None:
+        self.gpu.reach(self.stream, self.at)
+
+    def done(self) -> bool:
+        return self.gpu.past[self.stream] >= self.at
+
+
+class LazyGpu:
+    """Implements `Gpu`; COMPUTE runs at once, IN and OUT when waited for.
+
+    Args:
+        pinnable: bytes that can be pinned; beyond them `pin` fails.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, pinnable: int = 1 << 40) -> None:
+        self.queues = {IN: deque(), OUT: deque(), COMPUTE: deque()}
+        self.queued = {IN: 0, OUT: 0, COMPUTE: 0}
+        self.past = {IN: 0, OUT: 0, COMPUTE: 0}
+        self.pinnable, self.pins = pinnable, {}
+        self.allocated = 0
+
+    # ------------------------------------------------------------------ streams
+    def _queue(self, stream: str, work) -> None:
+        self.queued[stream] += 1
+        self.queues[stream].append(work)
+        if stream == COMPUTE:
+            self.reach(COMPUTE, self.queued[COMPUTE])
+
+    def reach(self, stream: str, at: int) -> None:
+        while self.past[stream] < at:
+            self.queues[stream].popleft()()
+            self.past[stream] += 1
+
+    def record(self, stream: str) -> LazyFence:
+        return LazyFence(self, stream, self.queued[stream])
+
+    def order(self, stream: str, fence: LazyFence) -> None:
+        self._queue(stream, fence.wait)
+
+    def seconds(self, earlier: LazyFence, later: LazyFence) -> float:
+        return 0.0
+
+    def synchronize(self) -> None:
+        for stream in (IN, OUT):
+            self.reach(stream, self.queued[stream])
+
+    # ------------------------------------------------------------------ memory
+    def empty(self, nbytes: int) -> torch.Tensor:
+        self.allocated += nbytes
+        return torch.full((nbytes,), 255, dtype=torch.uint8)  # NaN, or an index out of range
+
+    def upload(self, out: torch.Tensor, source: np.ndarray) -> None:
+        self._queue(IN, lambda: out.copy_(torch.from_numpy(source)))
+
+    def download(self, out: np.ndarray, source: torch.Tensor) -> None:
+        self._queue(OUT, lambda: np.copyto(out, source.numpy()))
+
+    def regather(self, segments, row_bytes: int, rows: torch.Tensor, out: torch.Tensor, stream: str) -> None:
+        def work() -> None:
+            target = out.view(-1, row_bytes)
+            for source, first, count in segments:
+                data = torch.from_numpy(source) if isinstance(source, np.ndarray) else source
+                listed = rows[first : first + count]
+                target[first : first + count] = gather_rows(data.view(-1, row_bytes), listed)
+
+        self._queue(stream, work)
+
+    def pin(self, address: int, nbytes: int) -> bool:
+        if sum(self.pins.values()) + nbytes > self.pinnable:
+            return False
+        assert address not in self.pins
+        self.pins[address] = nbytes
+        return True
+
+    def unpin(self, address: int) -> None:
+        del self.pins[address]
+
+    def peak_bytes(self) -> int:
+        return self.allocated
