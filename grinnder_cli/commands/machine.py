@@ -6,6 +6,7 @@ Nothing is changed on the machine but one temporary file, removed before its che
 import ctypes
 import errno
 import importlib.metadata
+import importlib.util
 import mmap
 import os
 import platform
@@ -62,6 +63,7 @@ def examine(storage_dir: Path) -> list[Check]:
         *storage(storage_dir),
         io_uring(),
         *gpu(),
+        kvikio(),
     ]
 
 
@@ -249,6 +251,13 @@ def gpu() -> list[Check]:
         found,
         Check(name="GDS", verdict=WARN, detail="nvidia-fs is not loaded", remedy="optional: modprobe nvidia-fs"),
     ]
+
+
+def kvikio() -> Check:
+    """The library of storage=kvikio; whether it works is tried by a run that asks for it."""
+    there = importlib.util.find_spec("kvikio") is not None
+    detail = "installed" if there else "not installed: storage=kvikio would need pip install 'grinnder[kvikio]'"
+    return Check(name="kvikio", verdict=PASS, detail=detail)
 
 
 def _nvidia_smi() -> list[str]:

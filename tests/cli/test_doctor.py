@@ -25,7 +25,8 @@ def verdicts(capsys, *argv: str) -> tuple[int, dict[str, dict[str, str]]]:
 def test_a_usable_directory_passes_and_is_left_as_it_was(tmp_path, capsys):
     _, checks = verdicts(capsys, f"storage.dir={tmp_path}")
     assert checks["kernel"]["verdict"] == checks["python"]["verdict"] == checks["storage.dir"]["verdict"] == "PASS"
-    assert {"memory", "memlock", "O_DIRECT", "free space", "io_uring", "GPU", "GDS", "native library"} <= checks.keys()
+    assert {"memory", "memlock", "O_DIRECT", "free space", "io_uring", "GPU", "GDS", "kvikio",
+            "native library"} <= checks.keys()  # fmt: skip
     assert list(tmp_path.iterdir()) == []
     for check in checks.values():
         assert check["remedy"] or check["verdict"] == "PASS"
