@@ -75,9 +75,10 @@ def describe(config: RunConfig, prepared: "Prepared") -> dict[str, Any]:
         "asked_bytes_per_epoch": steady.asked_bytes,
         "lower_bound_read_bytes": lower_bound_read_bytes(plan) * config.epochs if plan and plan.fits else 0,
         "min_host_bytes": least,
-        "min_device_bytes": 0,
+        "min_device_bytes": plan.device.least if plan and plan.device else 0,
         "host_budget_bytes": prepared.budget.bytes,
-        "fits": least <= prepared.budget.bytes,
+        "device_budget_bytes": prepared.device.bytes if prepared.device else 0,
+        "fits": least <= prepared.budget.bytes and not (plan and plan.device and not plan.device.fits),
         "parts": prepared.partition.parts,
         "alpha": facts["alpha"],
         "alpha_out": facts["alpha_out"],
@@ -112,8 +113,15 @@ def _text(prepared: "Prepared", facts: dict[str, Any]) -> str:
         f"exchange {facts['exchange']} ({facts['exchange_reason']})",
         f"host memory: at least {format_size(facts['min_host_bytes'])} (memory.host={facts['min_host_bytes']}), "
         f"{format_size(prepared.budget.bytes)} allowed ({prepared.budget.source}): "
-        f"{'fits' if facts['fits'] else 'DOES NOT FIT'}",
+        f"{'fits' if facts['min_host_bytes'] <= prepared.budget.bytes else 'DOES NOT FIT'}",
     ]
+    if prepared.device and prepared.plan and prepared.plan.device:
+        tier = prepared.plan.device
+        lines.append(
+            f"GPU memory: at least {format_size(tier.least)} (memory.device={tier.least}), {format_size(tier.budget)} "
+            f"allowed ({prepared.device.source}): {'fits' if tier.fits else 'DOES NOT FIT'}; "
+            f"{format_size(tier.arena)} stay there for the whole run"
+        )
     if prepared.plan and facts["fits"]:
         lines.append(
             f"per epoch: {format_size(facts['read_bytes_per_epoch'])} read, "

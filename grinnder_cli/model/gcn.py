@@ -118,7 +118,7 @@ class GCN(torch.nn.Module):
         Args:
             adjacency: what each convolution takes after x.
         """
-        h, ids = x, torch.arange(len(x))
+        h, ids = x, torch.arange(len(x), device=x.device)
         for layer in self.spec.layers:
             m = self.convs[layer.index - 1](h, *adjacency)
             if layer.index == self.spec.depth:

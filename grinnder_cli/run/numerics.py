@@ -8,6 +8,8 @@
 
 * MALLOC_*: the stretches Local_l works on are freed and allocated thousands of times an epoch; glibc
   would return them to the kernel and fault them in again each time. Larger blocks still go back at once.
+* CUBLAS_WORKSPACE_CONFIG: cuBLAS repeats its sums bit for bit only with workspaces of its own.
+* NVIDIA_TF32_OVERRIDE: no library rounds float32 operands to TF32.
 
 What the user has set stays.
 """
@@ -31,5 +33,7 @@ def environment(current: Mapping[str, str], cpuinfo: Path = Path("/proc/cpuinfo"
         "OMP_WAIT_POLICY": "PASSIVE",
         "MALLOC_MMAP_THRESHOLD_": str(8 << 20),
         "MALLOC_TRIM_THRESHOLD_": str(32 << 20),
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "NVIDIA_TF32_OVERRIDE": "0",
     }
     return {name: value for name, value in wanted.items() if name not in current}

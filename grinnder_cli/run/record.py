@@ -10,7 +10,7 @@ from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.model.kernels import native_status
 from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.run.directory import RunDirectory
-from grinnder_cli.run.memory import PeakSampler
+from grinnder_cli.run.memory import Limit, PeakSampler
 from grinnder_cli.run.metrics import EpochMetrics, MetricsFile
 from grinnder_cli.run.preparation import Prepared
 from grinnder_cli.run.progress import Progress
@@ -121,7 +121,7 @@ def summary(
         "peak_host_bytes": memory.peak_above_baseline,
         "peak_cuda_bytes": max((result.peak_device_bytes for result in results), default=0),
         "host_budget_bytes": prepared.budget.bytes,
-        "device_budget_bytes": 0,
+        "device_budget_bytes": prepared.device.bytes if prepared.device else 0,
         "partition_s": facts["partition_s"],
         "prepare_s": prepare_s,
         "dataset_fingerprint": prepared.graph.fingerprint,
@@ -164,8 +164,24 @@ def first_screen(
             f"{units.format_size(steady.read_bytes)} read, {units.format_size(steady.write_bytes)} written per epoch; "
             f"scratch {units.format_size(scratch_bytes(plan))} in {config.storage.dir}"
         )
+    if prepared.device:
+        say(_device_line(prepared, prepared.device))
     say(
         f"host memory {units.format_size(prepared.budget.bytes)} ({prepared.budget.source}) above a baseline of "
         f"{units.format_size(baseline)}; least that works {units.format_size(prepared.least_bytes)}"
     )
     say(f"results in {run.path}")
+
+
+def _device_line(prepared: Prepared, limit: Limit) -> str:
+    """What stays on the GPU, and what a run needs there."""
+    line = f"GPU memory {units.format_size(limit.bytes)} ({limit.source})"
+    tier = prepared.plan.device if prepared.plan else None
+    if tier is None:
+        return line
+    names = sorted({chunk.tensor for chunk in tier.offsets})
+    held = "everything stays there" if tier.everything else f"of it {units.format_size(tier.arena)} for what stays there"
+    if not tier.everything and names:
+        held += f" ({', '.join(names)}, whole or in part)"
+    slots = "copies overlap computation" if tier.slots > 1 or tier.everything else "too little for copies to overlap"
+    return f"{line}; {units.format_size(tier.total)} used, {held}; {slots}; least that works {units.format_size(tier.least)}"

@@ -64,7 +64,7 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
     check_parent(Path(config.storage.dir))
     preparing, visiting = _stoppable(stop, "preparation"), _stoppable(stop, "visit")
     device_limit(config)  # CUDA's own host memory belongs to the baseline
-    with PeakSampler() as memory, ExitStack() as stack:
+    with _device_memory(config), PeakSampler() as memory, ExitStack() as stack:
         saved = checkpoint.load_newest(run.path) if resume else None
         for warning in saved.warnings if saved else ():
             progress.warn(warning)
@@ -86,6 +86,20 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
         kill_point("before_summary")
         atomic.write_json(run.summary_json, summary)
     return summary
+
+
+@contextmanager
+def _device_memory(config: RunConfig) -> Iterator[None]:
+    """The device may have less than the plan was told: another process, or a plan that is wrong."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        free, total = torch.cuda.mem_get_info()
+        raise DoesNotFit(
+            f"the GPU ran out of memory: {units.format_size(torch.cuda.max_memory_allocated())} in use at parts="
+            f"{config.parts}, {units.format_size(free)} of {units.format_size(total)} free now; use more parts, or set "
+            "memory.device to what other processes leave"
+        ) from error
 
 
 def _stoppable(stop: StopFlag, point: str) -> Callable[[], None]:
