@@ -1,7 +1,10 @@
-"""CPU kernels on torch tensors: `native/cpu` where it was built, else torch with the same results within rounding.
+"""Kernels on torch tensors: `native/cpu` where it was built, else torch with the same results within rounding.
 
-Sums run in edge order within a row, so results depend neither on the number of threads (torch's setting is used) nor
-on how rows are split into calls. Dropout bits are equal everywhere.
+A row's sum has one order (of its edges, on the CPU), so results depend neither on the number of threads (torch's
+setting is used) nor on how rows are split into calls. Dropout bits are equal everywhere.
+
+Where x is on the current GPU, so is everything else, and `native/cuda` does the work on torch's current stream; floats
+must then be float32, and indices are not checked.
 
 Shapes: R rows, X rows of the operand, E edges, W columns.
 """
@@ -13,10 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grinnder_cli.model._native import CpuLibrary, cpu_library
+from grinnder_cli.model import cuda
+from grinnder_cli.model._native import cpu_library, cuda_library
 from grinnder_cli.model.philox import keep_mask
 
-C_TYPES = {torch.float32: ("float *", "f32"), torch.float64: ("double *", "f64")}
+SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+"""Of a function's name, for the types it exists in."""
+
+CPU = torch.device("cpu")
 
 
 def native_status() -> tuple[bool, str]:
@@ -45,44 +52,42 @@ def spmm(
         out: x's type [R, W], not overlapping x; allocated if None.
 
     Raises:
-        ValueError: wrong types, shapes, or a tensor that is not contiguous on the CPU.
+        ValueError: wrong types, shapes, or a tensor that is not contiguous on x's device.
         IndexError: an entry of indptr or indices is out of range.
+        RuntimeError: x is on a GPU and the CUDA kernels are missing.
     """
     rows, width = indptr.numel() - 1, x.shape[-1]
     if rows < 0:
         raise ValueError("indptr needs at least one entry")
-    if x.dtype not in C_TYPES:
-        raise ValueError(f"x must be float32 or float64, not {x.dtype}")
-    check_tensor("indptr", indptr, torch.int64, (rows + 1,))
-    check_tensor("indices", indices, torch.int32, (indices.numel(),))
-    check_tensor("x", x, x.dtype, (x.shape[0], width))
+    check_float("x", x)
+    check_device("x", x)
+    device, edges = x.device, indices.numel()
+    check_tensor("indptr", indptr, torch.int64, (rows + 1,), device)
+    check_tensor("indices", indices, torch.int32, (edges,), device)
+    check_tensor("x", x, x.dtype, (x.shape[0], width), device)
     if halo is not None:
-        check_tensor("halo", halo, x.dtype, (halo.shape[0], width))
+        check_tensor("halo", halo, x.dtype, (halo.shape[0], width), device)
     more = 0 if halo is None else halo.shape[0]
     if weight is not None:
-        check_tensor("weight", weight, x.dtype, (indices.numel(),))
+        check_tensor("weight", weight, x.dtype, (edges,), device)
     if scale is not None:
-        check_tensor("scale", scale, x.dtype, (rows,))
+        check_tensor("scale", scale, x.dtype, (rows,), device)
     if out is None:
-        out = torch.empty(rows, width, dtype=x.dtype)
-    check_tensor("out", out, x.dtype, (rows, width))
+        out = torch.empty(rows, width, dtype=x.dtype, device=device)
+    check_tensor("out", out, x.dtype, (rows, width), device)
+    if x.is_cuda:
+        cuda.spmm(indptr, indices, x, halo, weight, scale, out)
+        return out
     native = cpu_library()
     if native.lib is None:
         return _spmm_torch(indptr, indices, x if halo is None else torch.cat([x, halo]), weight, scale, out)
-    pointer, suffix = C_TYPES[x.dtype]
-    code = getattr(native.lib, f"grinnder_cpu_spmm_{suffix}")(
+    code = getattr(native.lib, f"grinnder_cpu_spmm_{SUFFIX[x.dtype]}")(
         rows,
-        indices.numel(),
+        edges,
         x.shape[0],
         more,
         width,
-        address(native, indptr, "int64_t *"),
-        address(native, indices, "int32_t *"),
-        address(native, weight, pointer),
-        address(native, scale, pointer),
-        address(native, x, pointer),
-        address(native, halo, pointer),
-        address(native, out, pointer),
+        *native.arguments(indptr, indices, weight, scale, x, halo, out),
         torch.get_num_threads(),
     )
     raise_for(code, "spmm: indptr or indices", x.shape[0] + more)
@@ -96,14 +101,19 @@ def gather_rows(x: Tensor, idx: Tensor, out: Tensor | None = None) -> Tensor:
         x: any type [X, W]; idx: int32 [R]; out: x's type [R, W], not overlapping x; allocated if None.
 
     Raises:
-        ValueError: wrong types, shapes, or a tensor that is not contiguous on the CPU.
+        ValueError: wrong types, shapes, or a tensor that is not contiguous on x's device.
         IndexError: an index is out of range.
+        RuntimeError: x is on a GPU and the CUDA kernels are missing.
     """
-    check_tensor("x", x, x.dtype, (x.shape[0], x.shape[-1]))
-    check_tensor("idx", idx, torch.int32, (idx.numel(),))
+    check_device("x", x)
+    check_tensor("x", x, x.dtype, (x.shape[0], x.shape[-1]), x.device)
+    check_tensor("idx", idx, torch.int32, (idx.numel(),), x.device)
     if out is None:
-        out = torch.empty(idx.numel(), x.shape[1], dtype=x.dtype)
-    check_tensor("out", out, x.dtype, (idx.numel(), x.shape[1]))
+        out = torch.empty(idx.numel(), x.shape[1], dtype=x.dtype, device=x.device)
+    check_tensor("out", out, x.dtype, (idx.numel(), x.shape[1]), x.device)
+    if x.is_cuda:
+        cuda.gather_rows(x, idx, out)
+        return out
     native = cpu_library()
     if native.lib is None:
         return torch.index_select(x, 0, idx, out=out)
@@ -111,9 +121,7 @@ def gather_rows(x: Tensor, idx: Tensor, out: Tensor | None = None) -> Tensor:
         idx.numel(),
         x.shape[0],
         x.shape[1] * x.element_size(),
-        address(native, idx, "int32_t *"),
-        address(native, x, "void *"),
-        address(native, out, "void *"),
+        *native.arguments(idx, x, out),
         torch.get_num_threads(),
     )
     raise_for(code, "gather_rows: idx", x.shape[0])
@@ -134,29 +142,24 @@ def dropout_(x: Tensor, ids: Tensor, *, seed: int, stream: int, p: float) -> Ten
         p: probability of a zero, in [0, 1).
 
     Raises:
-        ValueError: wrong types, shapes, p, seed or stream, or a tensor that is not contiguous on the CPU.
+        ValueError: wrong types, shapes, p, seed or stream, or a tensor that is not contiguous on x's device.
     """
-    if x.dtype not in C_TYPES:
-        raise ValueError(f"x must be float32 or float64, not {x.dtype}")
+    check_float("x", x)
+    check_device("x", x)
     check_dropout(seed, stream, p)
-    check_tensor("x", x, x.dtype, (x.shape[0], x.shape[-1]))
-    check_tensor("ids", ids, torch.int64, (x.shape[0],))
+    check_tensor("x", x, x.dtype, (x.shape[0], x.shape[-1]), x.device)
+    check_tensor("ids", ids, torch.int64, (x.shape[0],), x.device)
     if p == 0.0:
         return x
-    native = cpu_library()
+    native = cuda_library() if x.is_cuda else cpu_library()
     if native.lib is None:
         keep = keep_mask(ids, x.shape[1], seed=seed, stream=stream, p=p)
         return x.mul_(1.0 / (1.0 - p)).masked_fill_(~keep, 0.0)
-    pointer, suffix = C_TYPES[x.dtype]
-    code = getattr(native.lib, f"grinnder_cpu_dropout_{suffix}")(
-        x.shape[0],
-        x.shape[1],
-        address(native, ids, "int64_t *"),
-        seed,
-        stream,
-        p,
-        address(native, x, pointer),
-        torch.get_num_threads(),
+    if x.is_cuda:
+        cuda.dropout_(x, ids, seed=seed, stream_word=stream, p=p)
+        return x
+    code = getattr(native.lib, f"grinnder_cpu_dropout_{SUFFIX[x.dtype]}")(
+        *x.shape, *native.arguments(ids, seed, stream, p, x), torch.get_num_threads()
     )
     raise_for(code, "dropout_", x.shape[0])
     return x
@@ -204,12 +207,33 @@ def _spmm_torch(
     return out.copy_(total) if scale is None else torch.mul(total, scale[:, None], out=out)
 
 
-def check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def check_tensor(
+    name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device = CPU
+) -> None:
     """Raise ValueError unless `tensor` is what a kernel may read or write through a pointer."""
     if tensor.dtype != dtype or tuple(tensor.shape) != shape:
         raise ValueError(f"{name} must be {dtype} of shape {shape}, not {tensor.dtype} of {tuple(tensor.shape)}")
-    if tensor.device.type != "cpu" or not tensor.is_contiguous():
-        raise ValueError(f"{name} must be contiguous on the CPU; call .contiguous() first")
+    if tensor.device != device:
+        raise ValueError(f"{name} must be on {device}, as the call's first matrix is, not on {tensor.device}")
+    if not tensor.is_contiguous():
+        raise ValueError(f"{name} must be contiguous; call .contiguous() first")
+
+
+def check_device(name: str, tensor: Tensor) -> None:
+    """Raise ValueError unless there are kernels for where `tensor` is."""
+    if tensor.is_cuda:
+        if tensor.device.index != torch.cuda.current_device():
+            raise ValueError(f"{name} is on {tensor.device}, which is not the current device; see torch.cuda.device")
+    elif tensor.device != CPU:
+        raise ValueError(f"{name} must be on a CPU or a CUDA device, not on {tensor.device}")
+
+
+def check_float(name: str, tensor: Tensor) -> None:
+    """Raise ValueError unless there are kernels for the type of `tensor`."""
+    if tensor.dtype not in SUFFIX:
+        raise ValueError(f"{name} must be float32 or float64, not {tensor.dtype}")
+    if tensor.is_cuda and tensor.dtype != torch.float32:
+        raise ValueError(f"{name} must be float32 on a GPU, not {tensor.dtype}; float64 needs device=cpu")
 
 
 def check_dropout(seed: int, stream: int, p: float) -> None:
@@ -218,11 +242,6 @@ def check_dropout(seed: int, stream: int, p: float) -> None:
         raise ValueError(f"p must be in [0, 1), not {p}")
     if not (0 <= seed < 2**32 and 0 <= stream < 2**32):
         raise ValueError(f"seed and stream must be in [0, 2^32), not {seed} and {stream}")
-
-
-def address(native: CpuLibrary, tensor: Tensor | None, ctype: str) -> Any:
-    """A tensor's memory as the C type of a kernel's argument; null for None."""
-    return native.ffi.NULL if tensor is None else native.ffi.cast(ctype, tensor.data_ptr())
 
 
 def raise_for(code: int, what: str, rows: int) -> None:

@@ -1,4 +1,4 @@
-"""What a GCN computes between two aggregations, in one pass over memory (torch's operators without `native/cpu`).
+"""What a GCN computes between two aggregations, in one pass over memory (torch's operators without a native library).
 
     m = z + bias;  a = layer_norm(m) * gamma + beta + skip;  h = dropout(relu(a));  hs = scale * h
 
@@ -16,8 +16,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from grinnder_cli.model._native import CpuLibrary, cpu_library
-from grinnder_cli.model.kernels import C_TYPES, address, check_dropout, check_tensor, dropout, raise_for
+from grinnder_cli.model import cuda
+from grinnder_cli.model._native import cpu_library, cuda_library
+from grinnder_cli.model.kernels import (
+    SUFFIX,
+    check_device,
+    check_dropout,
+    check_float,
+    check_tensor,
+    dropout,
+    raise_for,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +71,8 @@ def norm_act(
     """`hs = scale * dropout(relu(layer_norm(z + bias) + skip))`, under autograd, and `h` before its scale if wanted.
 
     Shapes:
-        z: float32 or float64 [R, W]; skip: z's type [R, W]; all tensors contiguous on the CPU.
+        z: float32 or float64 [R, W]; skip: z's type [R, W]; all tensors contiguous on one
+            device; float32 on a GPU.
         bias, gamma, beta: z's type [W]; scale: z's type [R], a constant; ids: int64 [R], original node ids.
         out: where hs goes [R, W], only where no gradient is recorded; may be z or skip itself.
 
@@ -77,7 +87,7 @@ def norm_act(
 
     Raises:
         ValueError: wrong types, shapes, p, seed or stream, beta without gamma, p without ids, a tensor that is not
-            contiguous on the CPU, or `out` where a gradient is recorded.
+            contiguous on z's device, or `out` where a gradient is recorded.
     """
     inputs = _Inputs(z=z, bias=bias, gamma=gamma, beta=beta, skip=skip, scale=scale, ids=ids if p else None)
     numbers = _Numbers(eps=eps, seed=seed, stream=stream, p=p)
@@ -89,15 +99,14 @@ def norm_act(
     if out is not None:
         if recorded:
             raise ValueError("out cannot be given where a gradient is recorded; use torch.no_grad() or leave it out")
-        check_tensor("out", out, z.dtype, tuple(z.shape))
-    native = cpu_library()
+        check_tensor("out", out, z.dtype, tuple(z.shape), z.device)
     h: Tensor | None
-    if native.lib is None:
+    if not _has_kernel(z):
         hs, h = _forward_torch(inputs, numbers, both, out)
     elif recorded:
         hs, h = _NormAct.apply(z, bias, gamma, beta, skip, scale, inputs.ids, numbers, both)
     else:
-        hs, h = _forward(native, inputs, numbers, both, out)
+        hs, h = _forward(inputs, numbers, both, out)
     return hs, hs if same else h
 
 
@@ -121,40 +130,35 @@ class _NormAct(torch.autograd.Function):
         ctx.numbers = numbers
         ctx.set_materialize_grads(False)
         inputs = _Inputs(z=z, bias=bias, gamma=gamma, beta=beta, skip=skip, scale=scale, ids=ids)
-        return _forward(cpu_library(), inputs, numbers, both, None)
+        return _forward(inputs, numbers, both, None)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_hs: Tensor | None, g_h: Tensor | None) -> tuple[Tensor | None, ...]:
         z, bias, gamma, beta, skip, scale, ids = ctx.saved_tensors
         inputs = _Inputs(z=z, bias=bias, gamma=gamma, beta=beta, skip=skip, scale=scale, ids=ids)
-        grads = _backward(cpu_library(), inputs, ctx.numbers, g_hs, g_h, ctx.needs_input_grad)
+        grads = _backward(inputs, ctx.numbers, g_hs, g_h, ctx.needs_input_grad)
         return *grads, None, None, None, None
 
 
-def _forward(
-    native: CpuLibrary, inputs: _Inputs, numbers: _Numbers, both: bool, out: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
+def _has_kernel(z: Tensor) -> bool:
+    if z.is_cuda:
+        return cuda_library().lib is not None and z.shape[1] <= cuda.WIDEST_ROW
+    return cpu_library().lib is not None
+
+
+def _forward(inputs: _Inputs, numbers: _Numbers, both: bool, out: Tensor | None) -> tuple[Tensor, Tensor | None]:
     hs = torch.empty_like(inputs.z) if out is None else out
     h = torch.empty_like(inputs.z) if both else None
-    pointer, suffix = C_TYPES[inputs.z.dtype]
-    code = getattr(native.lib, f"grinnder_cpu_norm_act_{suffix}")(
-        *_arguments(native, inputs, numbers),
-        address(native, hs, pointer),
-        address(native, h, pointer),
-        torch.get_num_threads(),
-    )
-    raise_for(code, "norm_act", len(inputs.z))
+    if inputs.z.is_cuda:
+        cuda.norm_act(_arguments(inputs, numbers), hs, h)
+    else:
+        _on_cpu("norm_act", inputs, numbers, hs, h)
     return hs, h
 
 
 def _backward(
-    native: CpuLibrary,
-    inputs: _Inputs,
-    numbers: _Numbers,
-    g_hs: Tensor | None,
-    g_h: Tensor | None,
-    wanted: tuple[bool, ...],
+    inputs: _Inputs, numbers: _Numbers, g_hs: Tensor | None, g_h: Tensor | None, wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """Gradients of z, bias, gamma, beta, skip, each where `wanted`."""
     operands = (inputs.z, inputs.bias, inputs.gamma, inputs.beta, inputs.skip)
@@ -162,27 +166,36 @@ def _backward(
         torch.empty_like(operand) if want and operand is not None else None
         for operand, want in zip(operands, wanted, strict=False)
     )
-    pointer, suffix = C_TYPES[inputs.z.dtype]
     # autograd hands out expanded gradients too (of a sum, for instance); kept in variables until the call is over
     g_hs, g_h = (None if grad is None else grad.contiguous() for grad in (g_hs, g_h))
-    code = getattr(native.lib, f"grinnder_cpu_norm_act_grad_{suffix}")(
-        *_arguments(native, inputs, numbers),
-        *(address(native, tensor, pointer) for tensor in (g_hs, g_h, dz, dskip, dgamma, dbeta, dbias)),
-        torch.get_num_threads(),
-    )
-    raise_for(code, "norm_act's gradient", len(inputs.z))
+    tensors = (g_hs, g_h, dz, dskip, dgamma, dbeta, dbias)
+    if inputs.z.is_cuda:
+        cuda.norm_act_grad(_arguments(inputs, numbers), *tensors)
+    else:
+        _on_cpu("norm_act_grad", inputs, numbers, *tensors)
     return grads
 
 
-def _arguments(native: CpuLibrary, inputs: _Inputs, numbers: _Numbers) -> tuple[Any, ...]:
-    """The C arguments that both directions begin with."""
-    pointer, _ = C_TYPES[inputs.z.dtype]
+def _on_cpu(name: str, inputs: _Inputs, numbers: _Numbers, *tensors: Tensor | None) -> None:
+    native = cpu_library()
+    z = inputs.z
+    code = getattr(native.lib, f"grinnder_cpu_{name}_{SUFFIX[z.dtype]}")(
+        *z.shape, *native.arguments(*_arguments(inputs, numbers), *tensors), torch.get_num_threads()
+    )
+    raise_for(code, name, len(z))
+
+
+def _arguments(inputs: _Inputs, numbers: _Numbers) -> tuple[Any, ...]:
+    """What the calls of both directions and devices begin with, after the sizes."""
     return (
-        *inputs.z.shape,
-        *(address(native, tensor, pointer) for tensor in (inputs.z, inputs.bias, inputs.gamma, inputs.beta)),
+        inputs.z,
+        inputs.bias,
+        inputs.gamma,
+        inputs.beta,
         numbers.eps,
-        *(address(native, tensor, pointer) for tensor in (inputs.skip, inputs.scale)),
-        address(native, inputs.ids, "int64_t *"),
+        inputs.skip,
+        inputs.scale,
+        inputs.ids,
         numbers.seed,
         numbers.stream,
         numbers.p,
@@ -204,8 +217,10 @@ def _forward_torch(inputs: _Inputs, numbers: _Numbers, both: bool, out: Tensor |
 
 def _check(inputs: _Inputs, numbers: _Numbers) -> None:
     z = inputs.z
-    if z.dtype not in C_TYPES or z.dim() != 2:
-        raise ValueError(f"z must be a float32 or float64 matrix, not {z.dtype} of shape {tuple(z.shape)}")
+    if z.dim() != 2:
+        raise ValueError(f"z must be a matrix, not of shape {tuple(z.shape)}")
+    check_float("z", z)
+    check_device("z", z)
     check_dropout(numbers.seed, numbers.stream, numbers.p)
     if not 0.0 <= numbers.eps < float("inf"):
         raise ValueError(f"eps must be a number >= 0, not {numbers.eps}")
@@ -214,7 +229,7 @@ def _check(inputs: _Inputs, numbers: _Numbers) -> None:
     if numbers.p and inputs.ids is None:
         raise ValueError("p > 0 needs ids, the rows' node ids")
     rows, width = z.shape
-    check_tensor("z", z, z.dtype, (rows, width))
+    check_tensor("z", z, z.dtype, (rows, width), z.device)
     for name, tensor, shape in (
         ("bias", inputs.bias, (width,)),
         ("gamma", inputs.gamma, (width,)),
@@ -223,6 +238,6 @@ def _check(inputs: _Inputs, numbers: _Numbers) -> None:
         ("scale", inputs.scale, (rows,)),
     ):
         if tensor is not None:
-            check_tensor(name, tensor, z.dtype, shape)
+            check_tensor(name, tensor, z.dtype, shape, z.device)
     if inputs.ids is not None:
-        check_tensor("ids", inputs.ids, torch.int64, (rows,))
+        check_tensor("ids", inputs.ids, torch.int64, (rows,), z.device)

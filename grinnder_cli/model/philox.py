@@ -37,11 +37,11 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int])
 
 def keep_mask(ids: Tensor, width: int, *, seed: int, stream: int, p: float) -> Tensor:
     """Which elements dropout keeps: bool [R, width] for int64 ids [R] (method.md, section 7)."""
-    keep = torch.empty(len(ids), width, dtype=torch.bool)
-    group = torch.arange((width + 3) // 4)
+    keep = torch.empty(len(ids), width, dtype=torch.bool, device=ids.device)
+    group = torch.arange((width + 3) // 4, device=ids.device)
     for start in range(0, len(ids), ROWS_AT_ONCE):  # a few int64 temporaries per element: keep them in cache
         part = ids[start : start + ROWS_AT_ONCE, None]
-        zero = torch.zeros(len(part), 1, dtype=torch.int64)
+        zero = torch.zeros(len(part), 1, dtype=torch.int64, device=ids.device)
         counter = (part & LOW_32, (part >> 32) & LOW_32, group.expand(len(part), -1), zero)
         words = torch.stack(torch.broadcast_tensors(*philox(counter, (seed, stream))), dim=-1)
         keep[start : start + ROWS_AT_ONCE] = words.flatten(1)[:, :width] >= math.floor(p * 2.0**32)

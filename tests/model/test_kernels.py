@@ -20,7 +20,7 @@ HEADER = Path(__file__).parents[2] / "native/include/grinnder_cpu.h"
 def backend(request, monkeypatch):
     """Both implementations; the native one is built for the test where no installation has it."""
     if request.param == "torch":
-        off = _native.CpuLibrary(reason="off for this test")
+        off = _native.NativeLibrary(reason="off for this test")
         monkeypatch.setattr(kernels, "cpu_library", lambda: off)
     elif not kernels.native_status()[0]:
         build = request.getfixturevalue("native_build")
@@ -89,7 +89,7 @@ def test_native_and_fallback_agree_to_rounding(monkeypatch):
     indptr, indices, generator = random_graph()
     x, weight = torch.randn(150, 64, generator=generator), torch.rand(len(indices), generator=generator)
     native = kernels.spmm(indptr, indices, x, weight=weight)
-    monkeypatch.setattr(kernels, "cpu_library", lambda: _native.CpuLibrary(reason="off"))
+    monkeypatch.setattr(kernels, "cpu_library", lambda: _native.NativeLibrary(reason="off"))
     fallback = kernels.spmm(indptr, indices, x, weight=weight)
     torch.testing.assert_close(native, fallback, rtol=1e-5, atol=1e-4)
 

@@ -22,7 +22,7 @@ KEY = {"seed": 2**32 - 1, "stream": 12}
 def backend(request, monkeypatch):
     """Both implementations; the native one is built for the test where no installation has it."""
     if request.param == "torch":
-        off = _native.CpuLibrary(reason="off for this test")
+        off = _native.NativeLibrary(reason="off for this test")
         for module in (kernels, local):
             monkeypatch.setattr(module, "cpu_library", lambda: off)
     elif not kernels.native_status()[0]:
