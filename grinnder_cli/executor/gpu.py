@@ -119,11 +119,10 @@ class CudaGpu:
         if not usable:
             raise RuntimeError(reason)
         self.device = torch.device("cuda", torch.cuda.current_device())
-        self._streams = {
-            IN: torch.cuda.Stream(self.device),
-            COMPUTE: torch.cuda.current_stream(self.device),
-            OUT: torch.cuda.Stream(self.device),
-        }
+        torch.cuda.synchronize(self.device)
+        # Not the legacy default stream for COMPUTE: whoever synchronizes with that would wait for computation.
+        self._streams = {name: torch.cuda.Stream(self.device) for name in (IN, COMPUTE, OUT)}
+        torch.cuda.set_stream(self._streams[COMPUTE])
         self._handles = {name: stream.cuda_stream for name, stream in self._streams.items()}
         torch.cuda.reset_peak_memory_stats(self.device)
 

@@ -111,7 +111,10 @@ def plan_device(program: PullProgram, budget: int, *, whole: bool) -> DeviceTier
     while best.fits and best.budget - best.total + best.arena > room:
         room = best.budget - best.total + best.arena
         held, arena = _place(program, steps, candidates, room)
-        best = tier(slots, held, arena, False)  # what is held leaves the slots smaller, so there may be room for more
+        more = tier(slots, held, arena, False)
+        if not more.fits:  # another choice of chunks, which leaves the slots larger
+            break
+        best = more  # what is held leaves the slots smaller, so there may be room for more
     return best
 
 

@@ -1,0 +1,127 @@
+"""What stays on the device: within the budget, never two live chunks in one place, more budget never more bytes."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from grinnder_cli.config.schema import CacheConfig, MethodConfig, ModelConfig, PlanConfig, RunConfig
+from grinnder_cli.model.spec import describe
+from grinnder_cli.partitioner.layout import padded
+from grinnder_cli.partitioner.operator import OperatorSizes
+from grinnder_cli.plan.device import bus_bytes, plan_device, slot_bytes
+from grinnder_cli.plan.methods.pull import PullProgram
+from grinnder_cli.plan.planner import make_plan
+from grinnder_cli.plan.steps import Mode
+
+
+def sizes(parts: int, seed: int = 0, symmetric: bool = True) -> OperatorSizes:
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(2000, 6000, parts)
+    halo_in = rng.integers(0, 400, (parts, parts))
+    halo_out = halo_in if symmetric else rng.integers(0, 400, (parts, parts))
+    for halo in (halo_in, halo_out):
+        np.fill_diagonal(halo, 0)
+    edges = rows * 20
+    return OperatorSizes(
+        rows=rows, halo_in=halo_in, halo_out=halo_out, edges_in=edges, edges_out=edges, symmetric=symmetric,
+        weighted=False, dtype="float32", features=(50, 4),
+    )  # fmt: skip
+
+
+def program(config: RunConfig, operator: OperatorSizes, gathered: bool, **changes) -> PullProgram:
+    model = describe(config, operator.features[0], 7)
+    plain = {
+        "model": model, "sizes": operator, "itemsize": 4, "ax": True, "gathered": frozenset(), "first": 0, "last": 9,
+        "eval_every": 3,
+    }  # fmt: skip
+    made = PullProgram(**{**plain, **changes})
+    return PullProgram(**{**plain, **changes, "gathered": frozenset(made.exchanged)}) if gathered else made
+
+
+def lives(steps: list) -> dict:
+    """chunk -> [first, last] step of every stretch in which its content is wanted."""
+    spans: dict = {}
+    for at, step in enumerate(steps):
+        for access in step.reads:
+            spans.setdefault(access.chunk, [[0, 0]])[-1][1] = at  # before the first write: from the beginning
+        for mode, chunk, *_ in step.writes:
+            own = spans.setdefault(chunk, [])
+            if not own or mode is Mode.WRITE or own[-1][1] > own[-1][0]:  # of an inbox: the first after it was read
+                own.append([at, at])
+    return spans
+
+
+CONFIGS = {
+    "plain": RunConfig(hidden=64),
+    "residual": RunConfig(hidden=64, layers=4, model=ModelConfig(residual=True, dropout=0.2)),
+    "no dropout": RunConfig(hidden=64, layers=3, model=ModelConfig(dropout=0.0)),
+    "one layer": RunConfig(hidden=64, layers=1),
+}
+
+
+@pytest.mark.parametrize("gathered", [True, False])
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_places_and_budget(name, gathered, symmetric):
+    plain = program(CONFIGS[name], sizes(6, symmetric=symmetric), gathered)
+    least = plan_device(plain, 0, whole=False).least
+    everything = plan_device(plain, 1 << 50, whole=True)
+    assert everything.everything and everything.least == everything.total
+    before = None
+    for share in np.linspace(0, 1, 12):
+        budget = int(least + share * (everything.total - least))
+        tier = plan_device(plain, budget, whole=False)
+        assert tier.fits and tier.total <= budget and tier.least == least
+        for chunk, begin in tier.offsets.items():
+            assert begin % 4096 == 0
+            assert begin + plain.tensors[chunk.tensor].chunk_bytes[chunk.part] <= tier.arena
+        steps = [step.holding(tier.resident) for epoch in range(10) for step in plain.unit(epoch).steps]
+        assert all(i <= tier.inputs and o <= tier.outputs for i, o in (slot_bytes(plain, step) for step in steps))
+        moved = sum(bus_bytes(plain, step, a) for step in steps for a in (*step.reads, *step.writes))
+        if before is not None and tier.slots == before[1]:
+            assert moved <= before[0] * 1.001
+        before = moved, tier.slots
+    assert plan_device(plain, everything.total, whole=False).everything
+    assert not plan_device(plain, least - 1, whole=False).fits
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("gathered", [True, False])
+def test_what_shares_a_place_never_lives_together(name, gathered):
+    plain = program(CONFIGS[name], sizes(5, 1), gathered)
+    tier = plan_device(plain, 1 << 50, whole=True)
+    steps = [step for epoch in range(8) for step in plain.unit(epoch).steps]
+    spans = lives(steps)
+    places: dict = {}
+    for chunk, begin in tier.offsets.items():
+        end = begin + padded(plain.tensors[chunk.tensor].chunk_bytes[chunk.part])
+        places[chunk] = (begin, end)
+    shared = 0
+    for (one, (a, b)), (other, (c, d)) in combinations(places.items(), 2):
+        if a < d and c < b:
+            shared += 1
+            for first, last in spans[one]:
+                assert all(last < begin or end < first for begin, end in spans[other]), (one, other)
+    assert shared or name == "one layer"
+
+
+def test_plan_with_a_device():
+    config = RunConfig(hidden=64, parts=6, epochs=6, cache=CacheConfig(name="opt"), plan=PlanConfig(exchange="auto"))
+    operator = sizes(6)
+    model = describe(config, 50, 7)
+    host = make_plan(config, model, operator, 1 << 30)
+    whole = make_plan(config, model, operator, 1 << 30, device_budget=1 << 40)
+    assert whole.device.everything and whole.steady.total_bytes == 0 and not whole.written
+    assert whole.least < host.least, "visits need no host memory of their own"
+    config = replace(config, plan=PlanConfig(exchange="pack"))
+    alone = make_plan(config, model, operator, 1 << 30, device_budget=whole.device.least)
+    tight = make_plan(config, model, operator, alone.least, device_budget=whole.device.least)
+    assert tight.fits and tight.device.slots == 1 and not tight.schedule.lookahead and tight.written
+    too_small = make_plan(config, model, operator, 1 << 30, device_budget=tight.device.least - 1)
+    assert not too_small.fits and too_small.device.least == tight.device.least
+    memory = make_plan(
+        RunConfig(hidden=64, method=MethodConfig(name="inmemory")), model, sizes(1), 1 << 30, device_budget=1 << 40
+    )
+    assert memory.fits and memory.device.everything and not memory.resident
