@@ -116,8 +116,9 @@ def test_plan_with_a_device():
     assert whole.device.everything and whole.steady.total_bytes == 0 and not whole.written
     assert whole.least < host.least, "visits need no host memory of their own"
     config = replace(config, plan=PlanConfig(exchange="pack"))
-    alone = make_plan(config, model, operator, 1 << 30, device_budget=whole.device.least)
-    tight = make_plan(config, model, operator, alone.least, device_budget=whole.device.least)
+    least = make_plan(config, model, operator, 1 << 30, device_budget=0).device.least
+    alone = make_plan(config, model, operator, 1 << 30, device_budget=least)
+    tight = make_plan(config, model, operator, alone.least, device_budget=least)
     assert tight.fits and tight.device.slots == 1 and not tight.schedule.lookahead and tight.written
     too_small = make_plan(config, model, operator, 1 << 30, device_budget=tight.device.least - 1)
     assert not too_small.fits and too_small.device.least == tight.device.least
