@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: run test setup native checks help clean
+.PHONY: run test test-gpu setup native checks help clean
 
 TORCH ?= 2.13.0
 VENV := .venv
@@ -17,6 +17,9 @@ run: setup ## Train a GCN on a real graph, layer tensors on disk (experiment=deb
 test: setup ## Run every test, those of the native code too
 	$(PYTHON) -m pytest $(ARGS)
 
+test-gpu: setup ## Run the tests that need a GPU; without one they skip and say why
+	$(PYTHON) -m pytest -m requires_gpu -rs $(ARGS)
+
 setup: $(VENV)/.stamp-native ## Virtual environment, packages, native build
 
 native: ## Rebuild the native libraries
@@ -29,7 +32,7 @@ checks: setup ## Lint, types, layering
 	$(PYTHON) -m pytest tests/test_layering.py
 
 help: ## This list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
 clean: ## Remove build products; never results, data or the environment
 	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache
