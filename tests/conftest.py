@@ -14,6 +14,18 @@ os.environ.update(numerics.environment(os.environ))  # before anything imports t
 NATIVE = Path(__file__).parents[1] / "native"
 
 
+def pytest_collection_modifyitems(items):
+    """Tests marked requires_gpu skip where there is no GPU for them, and say why."""
+    marked = [item for item in items if item.get_closest_marker("requires_gpu")]
+    if not marked:
+        return
+    from grinnder_cli.model import cuda
+
+    usable, reason = cuda.status()
+    for item in marked if not usable else []:
+        item.add_marker(pytest.mark.skip(reason=reason))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def private_data_dir(tmp_path_factory):
     """Stores of graphs and partitions go to a directory of this test session, not to the user's cache."""

@@ -269,7 +269,11 @@ int result(cudaError_t error) {
 GRINNDER_EXPORT int grinnder_cuda_version(void) { return 1; }
 
 GRINNDER_EXPORT int grinnder_cuda_devices(void) {
-    int count = 0;
+    int driver = 0, count = 0;
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {  // CUDA calls its absence an old driver
+        grinnder::error_text = "no CUDA driver";
+        return 0;
+    }
     return grinnder::result(cudaGetDeviceCount(&count)) ? 0 : count;
 }
 
