@@ -109,7 +109,9 @@ def write(shape: Shape, path: Path, device: str) -> None:
 def scaled(shape: Shape, nodes: int) -> Shape:
     """The same graph with fewer nodes."""
     share = nodes / shape.nodes
-    return Shape(**{**{f: getattr(shape, f) for f in shape.__slots__}, "nodes": nodes, "pairs": int(shape.pairs * share)})
+    return Shape(
+        **{**{f: getattr(shape, f) for f in shape.__slots__}, "nodes": nodes, "pairs": int(shape.pairs * share)}
+    )
 
 
 def main() -> None:

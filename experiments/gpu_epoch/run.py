@@ -20,7 +20,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import graphs
 import torch
 
 HERE = Path(__file__).parent
@@ -142,7 +141,17 @@ def measure(name: str, words: list[str], arguments: argparse.Namespace, result: 
     row = {"name": name, "epochs": len(epochs), "wall_s": time.perf_counter() - start, "keys": words}
     row |= {c: median(c) for c in ("epoch_time_s", "forward_s", "backward_s", *SPLIT)}
     row |= {c: median(c) for c in ("h2d_gib", "d2h_gib", "read_gib", "write_gib", "peak_cuda_gib", "peak_host_gib")}
-    wanted = ("parts", "alpha", "exchange", "cache", "ax", "storage", "peak_host_bytes", "peak_cuda_bytes", "train_loss")
+    wanted = (
+        "parts",
+        "alpha",
+        "exchange",
+        "cache",
+        "ax",
+        "storage",
+        "peak_host_bytes",
+        "peak_cuda_bytes",
+        "train_loss",
+    )
     row |= {k: summary[k] for k in wanted}
     row["times"] = [float(epoch.get("epoch_time_s") or 0) for epoch in epochs]
     if result["bus"]:
@@ -154,7 +163,7 @@ def measure(name: str, words: list[str], arguments: argparse.Namespace, result: 
     say(
         f"{name}: {row['epoch_time_s']:.3f} s, bus {row.get('bus_floor_s', 0):.3f} s, disk "
         f"{row.get('disk_floor_s', 0):.3f} s, peak GPU {row['peak_cuda_gib']:.2f} GiB, "
-        f"split {({c: round(row[c], 3) for c in SPLIT})}, wall {row['wall_s']:.0f} s"
+        f"split { ({c: round(row[c], 3) for c in SPLIT}) }, wall {row['wall_s']:.0f} s"
     )
 
 

@@ -146,6 +146,10 @@ def _convert(key: str, value: Any, hint: Any, choices: tuple[str, ...]) -> Any:
             return value
     if str in accepted and not isinstance(value, dict | list | bool | float) and value is not None:
         return str(value)
-    wanted = " or ".join({"NoneType": "null", "str": "text", "int": "an integer", "float": "a number",
-                          "bool": "true or false"}[kind.__name__] for kind in accepted)
+    wanted = " or ".join(
+        {"NoneType": "null", "str": "text", "int": "an integer", "float": "a number", "bool": "true or false"}[
+            kind.__name__
+        ]
+        for kind in accepted
+    )
     raise ConfigError(f"{key}={value} must be {wanted}")

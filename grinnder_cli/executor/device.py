@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from grinnder_cli.executor.gpu import COMPUTE, IN, OUT, Gpu
+from grinnder_cli.executor.gpu import COMPUTE, IN, Gpu
 from grinnder_cli.executor.host import Host
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.device import DeviceTier

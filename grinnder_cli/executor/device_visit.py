@@ -160,10 +160,10 @@ class DeviceVisit(Visit):
         self._arrive()
         self.gpu.synchronize()
         part, row = self._segment(action.chunk.part, buffer.array), self._row_bytes(self._name)
-        rows = self._received_rows()[part.first : part.first + part.count].cpu()
+        rows = self._received_rows()[part.first : part.first + part.rows].cpu()
         source = self._matrix(torch.from_numpy(buffer.array[: action.nbytes]), self._name)
         target, step = self._halo_memory(), max(STAGE_BYTES // row, 1)
-        for begin in range(0, part.count, step):
+        for begin in range(0, part.rows, step):
             piece = gather_rows(source, rows[begin : begin + step])
             at = (part.first + begin) * row
             self.gpu.upload(target[at : at + piece.nbytes], piece.view(torch.uint8).numpy().reshape(-1))
@@ -179,7 +179,7 @@ class DeviceVisit(Visit):
         segments, self._segments = self._segments, []
         row = self._row_bytes(self._name)
         self.gpu.regather(segments, row, self._received_rows(), self._halo_memory(), IN)
-        self.device.h2d_bytes += sum(s.count for s in segments) * row
+        self.device.h2d_bytes += sum(s.rows for s in segments) * row
 
     def _arrive(self) -> None:
         """Finish reads from storage and copy in what they brought."""
@@ -313,5 +313,3 @@ class DeviceVisit(Visit):
     def _send(self, action: Action) -> None:
         pack = self._packs[action.chunk.part]
         self.host.send(action, lambda buffer, begin, nbytes: self._download(buffer, begin, pack))
-
-

@@ -35,12 +35,12 @@ class Segment(NamedTuple):
     Attributes:
         source: pinned host memory (uint8 array) or device memory, whole rows.
         first: index of its first row in the list of rows, and in the output.
-        count: rows taken.
+        rows: how many are taken.
     """
 
     source: np.ndarray | Tensor
     first: int
-    count: int
+    rows: int
 
 
 class Gpu(Protocol):
@@ -65,7 +65,7 @@ class Gpu(Protocol):
         ...
 
     def regather(self, segments: Sequence[Segment], row_bytes: int, rows: Tensor, out: Tensor, stream: str) -> None:
-        """`out[first + i] = source[rows[first + i]]` of every segment; on IN from host, on COMPUTE from device memory."""
+        """`out[first + i] = source[rows[first + i]]` of every segment; from device memory on COMPUTE only."""
         ...
 
     def record(self, stream: str) -> GpuFence:
@@ -137,7 +137,7 @@ class CudaGpu:
 
     def regather(self, segments: Sequence[Segment], row_bytes: int, rows: Tensor, out: Tensor, stream: str) -> None:
         sources = [s.source.data_ptr() if isinstance(s.source, Tensor) else s.source.ctypes.data for s in segments]
-        first, count = [s.first for s in segments], [s.count for s in segments]
+        first, count = [s.first for s in segments], [s.rows for s in segments]
         cuda.regather(sources, first, count, row_bytes, rows, out, stream=self._handles[stream])
 
     def record(self, stream: str) -> _Event:

@@ -116,7 +116,7 @@ class Host:
             self._waiting.popleft()[2]()
 
     def store_from(self, chunk: Chunk, memory: Tensor, fence: Fence) -> None:
-        """Write a chunk from device memory once the device is past `fence`; `settle(chunk)` before it is overwritten."""
+        """Write a chunk from device memory, past `fence`; `settle(chunk)` before that memory is overwritten."""
 
         def write() -> None:
             self._writing.append((chunk, self.store.write_async(chunk.tensor, chunk.part, memory), None))
@@ -124,7 +124,7 @@ class Host:
         self._once(fence, chunk, write)
 
     def _write(self, chunk: Chunk, buffer: Buffer, begin: int, end: int, at: int) -> None:
-        """Begin writing bytes [begin, end) of `buffer` to the chunk's byte `at`; the buffer is freed when it is done."""
+        """Begin writing bytes [begin, end) of `buffer` to the chunk's byte `at`; then the buffer is free."""
         if end > begin:
             ticket = self.store.write_async(chunk.tensor, chunk.part, buffer.array[begin:end], at)
             self._writing.append((chunk, ticket, buffer))

@@ -36,8 +36,8 @@ class PyGRunner:
     ) -> None:  # fmt: skip
         from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-        weight = next(model.parameters())
-        dtype, self._device = weight.dtype, weight.device
+        parameter = next(model.parameters())
+        dtype, self._device = parameter.dtype, parameter.device
         self.model, self.optimizer, self._due, self._check = model, optimizer, evaluate, check
         masks = (torch.from_numpy(np.array(getattr(graph, f"{role}_mask"))).bool() for role in ROLES)
         self._masks = [mask.to(self._device) for mask in masks]

@@ -5,7 +5,6 @@
 Shapes: n rows of one part or a stretch of it; widths as in `ModelSpec`.
 """
 
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

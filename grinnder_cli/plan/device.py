@@ -122,7 +122,7 @@ def _steps(program: PullProgram) -> list[list[Step]]:
     """The steps of every kind of epoch the run can have, each with the epoch after it."""
     first, every = program.first, program.eval_every
     evaluated = (first + 1) // every * every + every - 1  # the first such epoch after the first
-    units = {}
+    units: dict[tuple, list[Step]] = {}
     for epoch in (first, first + 1, first + 2, evaluated, evaluated + every, program.last):
         unit = program.unit(epoch)
         units.setdefault(unit.phase, [*unit.steps, *program.unit(epoch + 1).steps])
@@ -250,5 +250,3 @@ def _alive(passes: list[list[Step]]) -> list[set[str]]:
         wanted = (wanted - written[at]) | read[at]
     constants = {name for names in read for name in names} - {name for names in written for name in names}
     return [names | constants for names in alive]
-
-

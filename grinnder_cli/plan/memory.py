@@ -1,9 +1,9 @@
 """Host memory a run needs, from sizes alone.
 
-    memory.host >= fixed + visit + cache
-    fixed   weights, gradients, optimizer state, part tables, blocks waiting at inbox edges
-    visit   the largest visit: what it reads, assembles, computes and sends
-    cache   resident chunks, whatever is left
+memory.host >= fixed + visit + cache
+fixed   weights, gradients, optimizer state, part tables, blocks waiting at inbox edges
+visit   the largest visit: what it reads, assembles, computes and sends
+cache   resident chunks, whatever is left
 """
 
 from dataclasses import dataclass

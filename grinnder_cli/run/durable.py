@@ -19,7 +19,6 @@ def inject(config: StorageConfig) -> None:
     _injector = Injector(parse_faults(config.fault) if config.fault else ())
 
 
-
 @contextmanager
 def storage_errors(op: str, path: Path, wanted_bytes: int = 0) -> Iterator[None]:
     """Turn an `OSError` inside the block into a `StorageError` about `path`.

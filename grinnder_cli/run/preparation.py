@@ -155,9 +155,7 @@ def prepare_run(
 def _plan(
     config: RunConfig, model: ModelSpec, sizes: OperatorSizes, budget: Limit, device: Limit | None, first: int
 ) -> Plan:
-    return make_plan(
-        config, model, sizes, budget.bytes, device_budget=device.bytes if device else None, first=first
-    )
+    return make_plan(config, model, sizes, budget.bytes, device_budget=device.bytes if device else None, first=first)
 
 
 def _partition(

@@ -179,9 +179,10 @@ def _device_line(prepared: Prepared, limit: Limit) -> str:
     tier = prepared.plan.device if prepared.plan else None
     if tier is None:
         return line
-    names = sorted({chunk.tensor for chunk in tier.offsets})
-    held = "everything stays there" if tier.everything else f"of it {units.format_size(tier.arena)} for what stays there"
-    if not tier.everything and names:
-        held += f" ({', '.join(names)}, whole or in part)"
+    names = ", ".join(sorted({chunk.tensor for chunk in tier.offsets}))
+    held = "everything stays there"
+    if not tier.everything:
+        held = f"{units.format_size(tier.arena)} of it for what stays there" + (f" (of {names})" if names else "")
     slots = "copies overlap computation" if tier.slots > 1 or tier.everything else "too little for copies to overlap"
-    return f"{line}; {units.format_size(tier.total)} used, {held}; {slots}; least that works {units.format_size(tier.least)}"
+    used, least = units.format_size(tier.total), units.format_size(tier.least)
+    return f"{line}; {used} used, {held}; {slots}; least that works {least}"

@@ -201,7 +201,8 @@ def _runner(
         stack: closes what the runner needs.
     """
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # every output is written: filling it first is a pass
+    # Every output is written: filling it first would be one more pass over memory.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.set_num_threads(torch.get_num_threads())  # said aloud, it also keeps MKL from choosing fewer
     model = build(prepared.model, config.seed, DTYPES[config.dtype]).to("cuda" if prepared.device else "cpu")

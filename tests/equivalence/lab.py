@@ -105,14 +105,14 @@ def run(cfg: RunConfig, gpu: LazyGpu | None = None) -> Outcome:
         require_fit(cfg, prepared)
         runner, _ = training._runner(cfg, prepared, directory, lambda: None, lambda: None, stack)
         runner.optimizer.register_step_pre_hook(
-            lambda *_: outcome.gradients.append({n: p.grad.clone() for n, p in runner.model.named_parameters()})
+            lambda *_: outcome.gradients.append({n: p.grad.cpu().clone() for n, p in runner.model.named_parameters()})
         )
         for epoch in range(cfg.epochs):
             result = runner.run_epoch(epoch)
             outcome.losses.append(result.train_loss)
             outcome.accuracy.append(result.accuracy_pct)
             outcome.measured = outcome.measured + result.measured
-        outcome.weights = {name: tensor.clone() for name, tensor in runner.model.state_dict().items()}
+        outcome.weights = {name: tensor.cpu().clone() for name, tensor in runner.model.state_dict().items()}
         outcome.prepared = prepared
         if prepared.plan:
             pool = runner._host.pool

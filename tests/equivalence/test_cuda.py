@@ -49,7 +49,7 @@ def sizes(cfg) -> tuple[int, int]:
 @pytest.mark.parametrize("parts", [1, 2, 7])
 @pytest.mark.parametrize("case", CASES)
 def test_float32_as_near_to_float64_as_pyg(graph, tmp_path, case, parts):
-    """exactness.md, M2: losses and gradients within 4x PyG's own error, edges permuted, and of the CPU's results too."""
+    """M2: losses and gradients within 4x PyG's own error, edges permuted, and of the CPU's results too."""
     cfg = cuda(graph, tmp_path, parts=parts, epochs=3, **CASES[case])
     exact, _ = lab.plain(cfg)
     own = [lab.plain(cfg, torch.float32, permute)[0] for permute in (None, 1, 2, 3)]
@@ -63,14 +63,16 @@ def test_float32_as_near_to_float64_as_pyg(graph, tmp_path, case, parts):
 @pytest.mark.parametrize("exchange", ["gather", "pack"])
 def test_weights_do_not_depend_on_memory(graph, tmp_path, exchange):
     """Bit for bit, from nothing held to everything, resident in host memory or on storage; bytes as predicted."""
-    base = cuda(graph, tmp_path, parts=5, epochs=4, eval_every=2, dropout=0.5, residual=True, hidden=64, layers=4)
+    base = cuda(
+        graph, tmp_path, parts=5, epochs=4, eval_every=2, dropout=0.5, residual=True, hidden=64, layers=4,
+        exchange=exchange,
+    )  # fmt: skip
     least, everything = sizes(base)
     want = lab.run(base)
     assert lab.same_weights(lab.run(base), want)
     for share, cache in product((0.0, 0.1, 0.5, 1.0), ("none", "opt")):
         cfg = replace(
             base,
-            plan=replace(base.plan, exchange=exchange),
             cache=replace(base.cache, name=cache),
             memory=replace(base.memory, device=str(int(least + share * (everything - least)))),
         )
@@ -143,7 +145,16 @@ def test_command_resume_and_kill(graph, tmp_path):
     weights = "checkpoints/epoch-000006/weights.safetensors"
     assert (Path(whole["run_dir"]) / weights).read_bytes() == (Path(again["run_dir"]) / weights).read_bytes()
     env = {**os.environ, "GRINNDER_KILL_AT": "before_metrics_row:4"}
-    call = [sys.executable, "-m", "grinnder_cli.main", "train", *keys, "epochs=6", "rerun=all", f"out={tmp_path / 'cut'}"]
+    call = [
+        sys.executable,
+        "-m",
+        "grinnder_cli.main",
+        "train",
+        *keys,
+        "epochs=6",
+        "rerun=all",
+        f"out={tmp_path / 'cut'}",
+    ]
     done = subprocess.run(call, capture_output=True, text=True, timeout=250, env=env)
     assert done.returncode == 137, done.stderr
     (cut,) = (tmp_path / "cut").glob("runs/*/*")
