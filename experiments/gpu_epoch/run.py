@@ -24,7 +24,7 @@ import torch
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-WARM_UP = 2
+WARM_UP = 5
 GIB = 2**30
 SPLIT = ("compute_s", "copy_s", "read_wait_s", "write_wait_s", "python_s", "other_s")
 
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--device-memory", default="8GiB", help="memory.device of the offloaded rows")
     parser.add_argument("--nodes", type=int, help="a smaller graph of the same kind (to try the script)")
     parser.add_argument("--parts", type=int, nargs="+", default=[4, 16, 64])
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--commit", help="what is measured, where git cannot tell")
     parser.add_argument("--device", default="cuda", help="cpu: try the script without a GPU")
     arguments = parser.parse_args()

@@ -10,10 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
-from grinnder_cli.executor.gpu import COMPUTE, IN, Gpu
+from grinnder_cli.executor.gpu import COMPUTE, IN, Gpu, Recorded
 from grinnder_cli.executor.host import Host
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.device import DeviceTier
+from grinnder_cli.plan.simulate import StepActions
 from grinnder_cli.plan.steps import Chunk, Kind, TensorSpec
 
 
@@ -76,6 +77,26 @@ class Slot:
         return self._memory[begin : self._at]
 
 
+MOST_RECORDED = 4096
+"""Visits recorded at most; the graph of one takes some 100 KB of host memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A visit's computation, recorded, and where it leaves its outputs and packs.
+
+    Attributes:
+        actions: of the visit; kept so that no other gets their identity.
+        work: to be replayed.
+        outputs: by tensor name; packs: by reader.
+    """
+
+    actions: StepActions
+    work: Recorded
+    outputs: dict[str, Tensor]
+    packs: dict[int, Tensor]
+
+
 @dataclass(slots=True)
 class Device:
     """Device side of a run.
@@ -86,7 +107,8 @@ class Device:
         arena, inputs, outputs: see the module's text.
         handed: outputs of the visit before, still in its output slot.
         h2d_bytes, d2h_bytes: queued so far.
-        spans: of each visit of an epoch, (inputs there, computation began, ended), the first None without inputs.
+        spans: of each visit of an epoch, (what it waited for, computation began, ended).
+        recordings: by actions and slot; None: seen once, to be recorded when seen again.
     """
 
     gpu: Gpu
@@ -98,7 +120,8 @@ class Device:
     handed: dict[Chunk, Tensor] = field(default_factory=dict)
     h2d_bytes: int = 0
     d2h_bytes: int = 0
-    spans: list[tuple[Any, Any, Any]] = field(default_factory=list)
+    spans: list[tuple[list[Any], Any, Any]] = field(default_factory=list)
+    recordings: dict[tuple[int, int], Recording | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.arena = self.gpu.empty(self.tier.arena)
@@ -129,15 +152,15 @@ class Device:
     def split(self) -> tuple[float, float, float]:
         """(computing, waiting for copies, idle otherwise), seconds of the COMPUTE stream since the last call.
 
-        Idle otherwise is a visit whose inputs were there: it waited for Python, or for the visit before to be queued.
+        Idle otherwise is a visit whose inputs were there and whose output slot was free: Python had not queued it yet.
         """
         computing = copying = idle = 0.0
         last: Any = None
-        for ready, start, end in self.spans:
+        for fences, start, end in self.spans:
             computing += self.gpu.seconds(start, end)
             if last is not None:
                 gap = max(self.gpu.seconds(last, start), 0.0)
-                waited = min(max(self.gpu.seconds(last, ready), 0.0), gap) if ready else 0.0
+                waited = min(max([0.0, *(self.gpu.seconds(last, fence) for fence in fences)]), gap)
                 copying, idle = copying + waited, idle + gap - waited
             last = end
         self.spans.clear()

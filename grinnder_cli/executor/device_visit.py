@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grinnder_cli.executor.device import Device, Pending
+from grinnder_cli.executor.device import MOST_RECORDED, Device, Pending, Recording
 from grinnder_cli.executor.gpu import COMPUTE, IN, OUT, Segment
 from grinnder_cli.executor.host import Host
 from grinnder_cli.executor.stages import Stages, Tally
@@ -40,8 +40,8 @@ class DeviceVisit(Visit):
     ) -> None:
         super().__init__(host, sizes, dtypes, actions)
         self.device, self.gpu = device, device.gpu
-        self._input_slot = device.inputs[turn % len(device.inputs)]
-        self._output_slot = device.outputs[turn % len(device.outputs)]
+        self._turn = turn % len(device.inputs)
+        self._input_slot, self._output_slot = device.inputs[self._turn], device.outputs[self._turn]
         self._opened = False
         self._payloads = {a.chunk.tensor: device.held(a.chunk) for a in self.step.held if a.mode is Mode.READ}
         self._own: Tensor | None = None
@@ -64,12 +64,15 @@ class DeviceVisit(Visit):
 
     def _take(self, nbytes: int) -> Tensor:
         """Memory of this visit's input slot, once the visit that had it is over."""
+        if not self._opened and self._input_slot.free:
+            self.gpu.order(IN, self._input_slot.free)
+        self._open()
+        return self._input_slot.take(nbytes)
+
+    def _open(self) -> None:
         if not self._opened:
             self._opened = True
             self._input_slot.open()
-            if self._input_slot.free:
-                self.gpu.order(IN, self._input_slot.free)
-        return self._input_slot.take(nbytes)
 
     def _arriving(self) -> Pending:
         """The fence of what is being copied in now."""
@@ -197,29 +200,59 @@ class DeviceVisit(Visit):
     def run(self, stages: Stages, tally: Tally, epoch: int) -> None:
         """Queue the computation behind what it needs, and what it hands on behind it."""
         self._arrive()
-        ready = self._in.seal() if self._copied_in else None
-        if ready:
-            self.gpu.order(COMPUTE, ready)
+        fences = [self._in.seal()] if self._copied_in else []
         for chunk in self._output_slot.writing:
             self.host.settle(chunk)
         self._output_slot.writing.clear()
         if self._output_slot.free:
-            self.gpu.order(COMPUTE, self._output_slot.free)
+            fences.append(self._output_slot.free)
+        for fence in fences:
+            self.gpu.order(COMPUTE, fence)
+        self._open()
         self._output_slot.open()
         start = self.gpu.record(COMPUTE)
         if self._handed is not None:
             assert self._own is not None
             self._own.copy_(self._handed)
-        self.compute(stages, tally, epoch)
-        self._make_packs()
+        self._compute(stages, tally, epoch)
         end = self.gpu.record(COMPUTE)
-        self.device.spans.append((ready, start, end))
+        self.device.spans.append((fences, start, end))
         self._input_slot.free = end
         self.gpu.order(OUT, end)
         self.device.handed = {}
         self.hand_on()
         self._output_slot.free = self._out_fence.seal()
         self.host.poll()
+
+    def _compute(self, stages: Stages, tally: Tally, epoch: int) -> None:
+        """Compute and gather packs: kernel by kernel the first time these actions come, recorded from then on.
+
+        The same actions in the same slots take the same memory; what changes from epoch to epoch (dropout's epoch, the
+        tally) lies in memory of its own.
+        """
+
+        own, halo = self._own, self._halo
+
+        def work() -> None:
+            self._own, self._halo, self._outputs, self._packs = own, halo, {}, {}
+            self.compute(stages, tally, epoch)
+            self._make_packs()
+
+        key, recordings = (id(self.actions), self._turn), self.device.recordings
+        if key not in recordings:
+            if len(recordings) < MOST_RECORDED:
+                recordings[key] = None
+            work()
+            return
+        recording = recordings[key]
+        if recording is None:
+            recorded = self.gpu.capture(work)
+            if recorded is None:
+                work()
+                return
+            recording = recordings[key] = Recording(self.actions, recorded, self._outputs, self._packs)
+        recording.work.replay()
+        self._outputs, self._packs = recording.outputs, recording.packs
 
     def _operand(self) -> tuple[Tensor, Tensor | None]:
         near, name = [], self._name

@@ -5,7 +5,8 @@ IN (host to device), COMPUTE (torch's current stream) and OUT (device to host). 
 tests have one that puts copies off as long as the fences allow.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -43,6 +44,14 @@ class Segment(NamedTuple):
     rows: int
 
 
+class Recorded(Protocol):
+    """Work on COMPUTE that can be queued again, on the same memory, at the price of one launch."""
+
+    def replay(self) -> None:
+        """Queue it."""
+        ...
+
+
 class Gpu(Protocol):
     """See the module's text."""
 
@@ -70,6 +79,10 @@ class Gpu(Protocol):
 
     def record(self, stream: str) -> GpuFence:
         """The stream's present end."""
+        ...
+
+    def capture(self, work: Callable[[], None]) -> Recorded | None:
+        """Record what `work` queues on COMPUTE, without running it; None where that cannot be done."""
         ...
 
     def order(self, stream: str, fence: Any) -> None:
@@ -125,6 +138,8 @@ class CudaGpu:
         torch.cuda.set_stream(self._streams[COMPUTE])
         self._handles = {name: stream.cuda_stream for name, stream in self._streams.items()}
         torch.cuda.reset_peak_memory_stats(self.device)
+        self._graphs: Any = None
+        self._capturing = True
 
     def empty(self, nbytes: int) -> Tensor:
         return torch.empty(nbytes, dtype=torch.uint8, device=self.device)
@@ -142,6 +157,26 @@ class CudaGpu:
 
     def record(self, stream: str) -> _Event:
         return _Event(self._streams[stream])
+
+    def capture(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+        if not self._capturing:
+            return None
+        if self._graphs is None:  # one pool for all: they run one after another
+            self.synchronize()
+            torch.cuda.empty_cache()
+            self._graphs = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            graph.capture_begin(pool=self._graphs, capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
+        except RuntimeError as error:  # an operator that waits for the device, or a library that allocates
+            logging.getLogger("grinnder.gpu").warning("visits are queued one kernel at a time: %s", error)
+            self._capturing = False
+            return None
+        return graph
 
     def order(self, stream: str, fence: _Event) -> None:
         self._streams[stream].wait_event(fence.event)

@@ -78,6 +78,10 @@ class PlannedRunner:
             assert gpu is not None, "a plan for a device needs one"
             self._device = Device(gpu, plan.device, plan.program.tensors)
             self._device.load_constants(self._host, check)
+        where = next(model.parameters()).device
+        self._tallies = Tally(where), Tally(where)
+        self._kept = -1
+        """The epoch the model keeps for a device."""
         self._early: tuple[float, float] | None = None
         """(loss, seconds) of the coming epoch's forward, run as the last epoch's evaluation."""
         self.optimizer.zero_grad(set_to_none=False)
@@ -94,7 +98,9 @@ class PlannedRunner:
         self._host.clock = clock = Clock()
         read, write = self._host.store.read_bytes, self._host.store.write_bytes
 
-        train, after = Tally(), Tally()
+        train, after = self._tallies
+        train.clear()
+        after.clear()
         ahead = actions.step_at < len(actions.steps) and actions.steps[actions.step_at].step.train
         start = split = trained = self._mark()
         visits = self._visits(actions)
@@ -106,7 +112,11 @@ class PlannedRunner:
                 split = self._mark()
             # With one forward for both, what follows the update is the next epoch's training forward.
             late = at >= actions.step_at
-            visit.run(self._stages, after if late else train, epoch + 1 if late and ahead else epoch)
+            now = epoch + 1 if late and ahead else epoch
+            if self._device and now != self._kept:
+                self.model.keep_epoch(now)
+                self._kept = now
+            visit.run(self._stages, after if late else train, now)
         if actions.step_at == len(actions.steps):
             trained = self._update()
         self._host.settle()
@@ -116,9 +126,9 @@ class PlannedRunner:
         whole = time.perf_counter() - began
 
         early, self._early = self._early, None
-        loss, forward = early or (train.total_loss / self._stages.train_rows, self._seconds(start, split))
+        loss, forward = early or (float(train.loss) / self._stages.train_rows, self._seconds(start, split))
         if ahead:
-            self._early = after.total_loss / self._stages.train_rows, self._seconds(trained, end)
+            self._early = float(after.loss) / self._stages.train_rows, self._seconds(trained, end)
         evaluated = any(step.step.evaluate for step in actions.steps[actions.step_at :])
         backward = self._seconds(split, trained)
         return EpochResult(

@@ -7,7 +7,7 @@ Shapes: n own rows, h halo rows; widths from `ModelSpec`; z [n, exchanged], y [n
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -19,24 +19,22 @@ from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.memory import local_rows
 
 
-@dataclass(slots=True)
 class Tally:
-    """Sums over the parts of one pass.
+    """Sums over the parts of one pass, where the computation is: adding never waits for a device, reading does.
 
     Attributes:
-        loss: sum over labelled training rows, in float64.
-        correct, counted: rows per role (train, val, test).
-
-    On a device they are tensors there: adding to them does not wait for it, reading `total_loss` or an accuracy does.
+        loss: float64 scalar, sum over labelled training rows.
+        correct, counted: int64 [3], rows per role (train, val, test).
     """
 
-    loss: float | Tensor = 0.0
-    correct: list[int | Tensor] = field(default_factory=lambda: [0, 0, 0])
-    counted: list[int | Tensor] = field(default_factory=lambda: [0, 0, 0])
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        self.loss = torch.zeros((), dtype=torch.float64, device=device)
+        self.correct, self.counted = (torch.zeros(len(ROLES), dtype=torch.int64, device=device) for _ in range(2))
 
-    @property
-    def total_loss(self) -> float:
-        return float(self.loss)
+    def clear(self) -> None:
+        """Begin again, in the same memory."""
+        for sums in (self.loss, self.correct, self.counted):
+            sums.zero_()
 
     def accuracy_pct(self, role: int) -> float | None:
         """Accuracy of a role, per cent; None where it has no rows."""
@@ -152,7 +150,7 @@ class Stages:
                 continue
             part = self._losses(logits, target, (role & 1).bool())
             if part is not None:
-                tally.loss = tally.loss + part.detach().double().sum()
+                tally.loss += part.detach().double().sum()
                 (part.sum() / self.train_rows).backward()
             if dz is not None:
                 if leaf.grad is None:
@@ -172,8 +170,8 @@ class Stages:
         right = logits.argmax(1) == target
         for bit in range(len(ROLES)):
             member = (role >> bit & 1).bool()
-            tally.counted[bit] = tally.counted[bit] + member.sum()
-            tally.correct[bit] = tally.correct[bit] + (right & member).sum()
+            tally.counted[bit] += member.sum()
+            tally.correct[bit] += (right & member).sum()
 
     def backward(
         self,

@@ -7,7 +7,7 @@ from typing import Any
 from grinnder_cli import _lib
 
 CPU_INTERFACE = 3
-CUDA_INTERFACE = 1
+CUDA_INTERFACE = 2
 NUMBERS = (int, float)
 
 

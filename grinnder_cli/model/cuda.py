@@ -113,7 +113,8 @@ def norm_act(arguments: tuple[Any, ...], hs: Tensor, h: Tensor | None, stream: i
     """`local.norm_act` into `hs` and `h`.
 
     Args:
-        arguments: z, bias, gamma, beta, eps, skip, scale, ids, seed, stream word, p; tensors but z may be None.
+        arguments: z, bias, gamma, beta, eps, skip, scale, ids, seed, stream word, what is added to it (int32 [1]), p;
+            tensors but z may be None.
     """
     native = _library()
     code = native.lib.grinnder_cuda_norm_act_f32(

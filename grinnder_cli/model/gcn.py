@@ -28,6 +28,7 @@ class GCN(torch.nn.Module):
     def __init__(self, spec: ModelSpec, seed: int) -> None:
         super().__init__()
         self.spec, self.seed = spec, seed
+        self._epoch_word: Tensor | None = None
         self.convs = torch.nn.ModuleList(GCNConv(layer.d_in, layer.d_out) for layer in spec.layers)
         if spec.norm == "layer":
             self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(layer.d_out) for layer in spec.layers[:-1])
@@ -78,7 +79,7 @@ class GCN(torch.nn.Module):
             skip: the residual's rows [n, d_out], or None.
             ids: original node ids int64 [n].
             scale: [n], applied to what is sent.
-            epoch: counted from 0; with layer and seed it decides the dropout mask.
+            epoch: counted from 0; with layer and seed it decides the dropout mask; unused after `keep_epoch`.
             train: dropout on.
             weight: as in `logits`.
         """
@@ -96,10 +97,18 @@ class GCN(torch.nn.Module):
             scale=scale,
             ids=ids,
             seed=self.seed,
-            stream=self._stream(layer, epoch),
+            stream=self._stream(layer, 0 if self._epoch_word is not None else epoch),
+            added=self._epoch_word if train else None,
             p=self.spec.dropout if train else 0.0,
             both=both,
         )
+
+    def keep_epoch(self, epoch: int) -> None:
+        """Take the epoch of `local` from memory from now on, so that a recorded call serves every epoch."""
+        if self._epoch_word is None:
+            self._epoch_word = torch.zeros(1, dtype=torch.int32, device=next(self.parameters()).device)
+        word = 2 * epoch * self.spec.depth % 2**32
+        self._epoch_word.fill_(word - 2**32 if word >= 2**31 else word)
 
     def _stream(self, layer: LayerSpec, epoch: int) -> int:
         """Second word of dropout's key (method.md, section 7)."""

@@ -36,6 +36,7 @@ class _Numbers:
     eps: float
     seed: int
     stream: int
+    added: Tensor | None
     p: float
 
 
@@ -64,6 +65,7 @@ def norm_act(
     ids: Tensor | None = None,
     seed: int = 0,
     stream: int = 0,
+    added: Tensor | None = None,
     p: float = 0.0,
     both: bool = False,
     out: Tensor | None = None,
@@ -80,6 +82,8 @@ def norm_act(
         gamma: None leaves the norm out.
         eps: LayerNorm's.
         seed, stream, p: dropout's, as in `kernels.dropout_`; ids may be None where p is 0.
+        added: int32 [1] on z's device, its bits added to `stream` when the kernel runs (modulo 2^32): a call that was
+            captured into a CUDA graph serves every epoch.
         both: also return h.
 
     Returns:
@@ -90,7 +94,7 @@ def norm_act(
             contiguous on z's device, or `out` where a gradient is recorded.
     """
     inputs = _Inputs(z=z, bias=bias, gamma=gamma, beta=beta, skip=skip, scale=scale, ids=ids if p else None)
-    numbers = _Numbers(eps=eps, seed=seed, stream=stream, p=p)
+    numbers = _Numbers(eps=eps, seed=seed, stream=stream, added=added, p=p)
     _check(inputs, numbers)
     both, same = both and scale is not None, both and scale is None
     recorded = torch.is_grad_enabled() and any(
@@ -197,9 +201,14 @@ def _arguments(inputs: _Inputs, numbers: _Numbers) -> tuple[Any, ...]:
         inputs.scale,
         inputs.ids,
         numbers.seed,
-        numbers.stream,
+        *((numbers.stream, numbers.added) if inputs.z.is_cuda else (_word(numbers),)),
         numbers.p,
     )
+
+
+def _word(numbers: _Numbers) -> int:
+    """Second word of dropout's key, here and now."""
+    return (numbers.stream + (0 if numbers.added is None else int(numbers.added))) % 2**32
 
 
 def _forward_torch(inputs: _Inputs, numbers: _Numbers, both: bool, out: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -210,7 +219,7 @@ def _forward_torch(inputs: _Inputs, numbers: _Numbers, both: bool, out: Tensor |
         a = a + inputs.skip
     h = a.relu()
     if inputs.ids is not None:
-        h = dropout(h, inputs.ids, seed=numbers.seed, stream=numbers.stream, p=numbers.p)
+        h = dropout(h, inputs.ids, seed=numbers.seed, stream=_word(numbers), p=numbers.p)
     hs = h if inputs.scale is None else h * inputs.scale.detach()[:, None]
     return hs if out is None else out.copy_(hs), h if both else None
 

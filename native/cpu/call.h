@@ -19,8 +19,13 @@ inline int team(int threads, int64_t rows, uint64_t row_bytes) {
     return static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(threads, worth)));
 }
 
-inline Mask make_mask(const int64_t *ids, uint32_t seed, uint32_t stream, double p) {
-    Mask mask{p == 0.0 ? nullptr : ids, static_cast<uint32_t>(floor(p * 4294967296.0)), 1.0 / (1.0 - p), {}};
+inline Mask make_mask(const int64_t *ids, uint32_t seed, uint32_t stream, double p,
+                      const uint32_t *added = nullptr) {
+    Mask mask;
+    mask.added = added;
+    mask.ids = p == 0.0 ? nullptr : ids;
+    mask.threshold = static_cast<uint32_t>(floor(p * 4294967296.0));
+    mask.scale = 1.0 / (1.0 - p);
     for (uint32_t round = 0; round < 10; ++round) {
         mask.key[round][0] = static_cast<uint32_t>(seed + round * weyl_0);
         mask.key[round][1] = static_cast<uint32_t>(stream + round * weyl_1);

@@ -28,6 +28,7 @@ struct Mask {
     uint32_t threshold;
     double scale;         // of what is kept
     uint64_t key[10][2];  // Philox's key in each round
+    const uint32_t *added = nullptr;  // on a GPU: added to the key's second word when the kernel runs, or null
 };
 
 // Pointers may be null where grinnder_cpu.h says so. Forward uses hs and h, backward what comes after them.

@@ -365,10 +365,11 @@ bool vectors(const NormActArgs<float> &a) {
 GRINNDER_EXPORT int grinnder_cuda_norm_act_f32(int64_t rows, int64_t width, const float *z, const float *bias,
                                                const float *gamma, const float *beta, double eps, const float *skip,
                                                const float *scale, const int64_t *ids, uint32_t seed,
-                                               uint32_t stream_word, double p, float *hs, float *h, void *stream) {
+                                               uint32_t stream_word, const uint32_t *added_word, double p, float *hs,
+                                               float *h, void *stream) {
     using namespace grinnder;
     const NormActArgs<float> a{width, static_cast<float>(eps), z, bias, gamma, beta, skip, scale,
-                               make_mask(ids, seed, stream_word, p), hs, h, nullptr, nullptr, nullptr, nullptr};
+                               make_mask(ids, seed, stream_word, p, added_word), hs, h, nullptr, nullptr, nullptr, nullptr};
     if (!possible(rows, a, eps, ids, p)) return -EINVAL;
     if (rows == 0 || width == 0) return 0;
     if (!hs) return -EINVAL;
@@ -385,12 +386,13 @@ GRINNDER_EXPORT int64_t grinnder_cuda_norm_act_scratch(int64_t rows, int64_t wid
 GRINNDER_EXPORT int grinnder_cuda_norm_act_grad_f32(int64_t rows, int64_t width, const float *z, const float *bias,
                                                     const float *gamma, const float *beta, double eps,
                                                     const float *skip, const float *scale, const int64_t *ids,
-                                                    uint32_t seed, uint32_t stream_word, double p, const float *g_hs,
-                                                    const float *g_h, float *dz, float *dskip, float *dgamma,
-                                                    float *dbeta, float *dbias, float *scratch, void *stream) {
+                                                    uint32_t seed, uint32_t stream_word, const uint32_t *added_word,
+                                                    double p, const float *g_hs, const float *g_h, float *dz,
+                                                    float *dskip, float *dgamma, float *dbeta, float *dbias,
+                                                    float *scratch, void *stream) {
     using namespace grinnder;
     const NormActArgs<float> a{width, static_cast<float>(eps), z, bias, gamma, beta, skip, scale,
-                               make_mask(ids, seed, stream_word, p), nullptr, nullptr, g_hs, g_h, dz, dskip};
+                               make_mask(ids, seed, stream_word, p, added_word), nullptr, nullptr, g_hs, g_h, dz, dskip};
     if (!possible(rows, a, eps, ids, p) || (!gamma && (dgamma || dbeta))) return -EINVAL;
     if (width == 0) return 0;
     if (width > max_width) return -ENOTSUP;

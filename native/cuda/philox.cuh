@@ -8,12 +8,13 @@ namespace {
 __device__ __forceinline__ uint4 mask_words(const Mask &mask, int64_t id, uint32_t group) {
     uint32_t c0 = static_cast<uint32_t>(id), c1 = static_cast<uint32_t>(static_cast<uint64_t>(id) >> 32);
     uint32_t c2 = group, c3 = 0;
+    const uint32_t added = mask.added ? __ldg(mask.added) : 0;
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
         const uint64_t p0 = static_cast<uint64_t>(multiplier_0) * c0, p1 = static_cast<uint64_t>(multiplier_1) * c2;
         c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ static_cast<uint32_t>(mask.key[round][0]);
         c1 = static_cast<uint32_t>(p1);
-        c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ static_cast<uint32_t>(mask.key[round][1]);
+        c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ (static_cast<uint32_t>(mask.key[round][1]) + added);
         c3 = static_cast<uint32_t>(p0);
     }
     return make_uint4(c0, c1, c2, c3);

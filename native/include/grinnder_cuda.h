@@ -52,11 +52,14 @@ int grinnder_cuda_dropout_f32(int64_t rows, int64_t width, const int64_t *ids, u
                               double p, float *x, void *stream);
 
 /* What a GCN computes between two aggregations; arguments as of grinnder_cpu_norm_act_f32, hs and h may be z or skip
- * in the same way. -ENOTSUP where width is above 8192. */
+ * in the same way. -ENOTSUP where width is above 8192.
+ *
+ * added_word: null, or a word of device memory that is added to stream_word when the kernel runs: a launch that was
+ * captured once serves every epoch. */
 int grinnder_cuda_norm_act_f32(int64_t rows, int64_t width, const float *z, const float *bias, const float *gamma,
                                const float *beta, double eps, const float *skip, const float *scale,
-                               const int64_t *ids, uint32_t seed, uint32_t stream_word, double p, float *hs, float *h,
-                               void *stream);
+                               const int64_t *ids, uint32_t seed, uint32_t stream_word, const uint32_t *added_word,
+                               double p, float *hs, float *h, void *stream);
 
 /* Its gradient; arguments as of grinnder_cpu_norm_act_grad_f32, dz and dskip may be g_hs or g_h in the same way.
  *
@@ -64,7 +67,7 @@ int grinnder_cuda_norm_act_f32(int64_t rows, int64_t width, const float *z, cons
  * null where dgamma, dbeta and dbias are. */
 int grinnder_cuda_norm_act_grad_f32(int64_t rows, int64_t width, const float *z, const float *bias, const float *gamma,
                                     const float *beta, double eps, const float *skip, const float *scale,
-                                    const int64_t *ids, uint32_t seed, uint32_t stream_word, double p,
-                                    const float *g_hs, const float *g_h, float *dz, float *dskip, float *dgamma,
+                                    const int64_t *ids, uint32_t seed, uint32_t stream_word,
+                                    const uint32_t *added_word, double p, const float *g_hs, const float *g_h, float *dz, float *dskip, float *dgamma,
                                     float *dbeta, float *dbias, float *scratch, void *stream);
 int64_t grinnder_cuda_norm_act_scratch(int64_t rows, int64_t width);

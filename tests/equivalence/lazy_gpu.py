@@ -26,6 +26,19 @@ class LazyFence:
         return self.gpu.past[self.stream] >= self.at
 
 
+class LazyRecording:
+    """Work of a visit long over, on the memory it had; recorded by doing it, so the first replay is done already."""
+
+    def __init__(self, work) -> None:
+        self.work, self.replays = work, 0
+        work()
+
+    def replay(self) -> None:
+        self.replays += 1
+        if self.replays > 1:
+            self.work()
+
+
 class LazyGpu:
     """Implements `Gpu`; COMPUTE runs at once, IN and OUT when waited for.
 
@@ -40,7 +53,7 @@ class LazyGpu:
         self.queued = {IN: 0, OUT: 0, COMPUTE: 0}
         self.past = {IN: 0, OUT: 0, COMPUTE: 0}
         self.pinnable, self.pins = pinnable, {}
-        self.allocated = 0
+        self.allocated, self.recordings = 0, []
 
     # ------------------------------------------------------------------ streams
     def _queue(self, stream: str, work) -> None:
@@ -59,6 +72,11 @@ class LazyGpu:
 
     def order(self, stream: str, fence: LazyFence) -> None:
         self._queue(stream, fence.wait)
+
+    def capture(self, work):
+        """As a graph: the same call again, with what it was given the first time."""
+        self.recordings.append(LazyRecording(work))
+        return self.recordings[-1]
 
     def seconds(self, earlier: LazyFence, later: LazyFence) -> float:
         return 0.0
