@@ -4,6 +4,7 @@
 overlap the computation of another. All of it is allocated once.
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,19 +18,26 @@ from grinnder_cli.plan.device import DeviceTier
 from grinnder_cli.plan.simulate import StepActions
 from grinnder_cli.plan.steps import Chunk, Kind, TensorSpec
 
+_numbers = itertools.count(1)
+
 
 class Pending:
     """A fence to come: what was put on a stream until somebody asks, or until `seal`.
 
     Args:
         flush: puts what is still collected on the stream; called once, before the point is marked.
+
+    Attributes:
+        stream: whose point it is.
+        number: once sealed, larger than that of every earlier point.
     """
 
-    __slots__ = ("_fence", "_flush", "_gpu", "_stream")
+    __slots__ = ("_fence", "_flush", "_gpu", "number", "stream")
 
     def __init__(self, gpu: Gpu, stream: str, flush: Callable[[], None] = lambda: None) -> None:
-        self._gpu, self._stream, self._flush = gpu, stream, flush
+        self._gpu, self.stream, self._flush = gpu, stream, flush
         self._fence: Any = None
+        self.number = 0
 
     @property
     def sealed(self) -> bool:
@@ -40,7 +48,7 @@ class Pending:
         """The fence."""
         if self._fence is None:
             self._flush()
-            self._fence = self._gpu.record(self._stream)
+            self._fence, self.number = self._gpu.record(self.stream), next(_numbers)
         return self._fence
 
     def wait(self) -> None:
@@ -122,6 +130,7 @@ class Device:
     d2h_bytes: int = 0
     spans: list[tuple[list[Any], Any, Any]] = field(default_factory=list)
     recordings: dict[tuple[int, int], Recording | None] = field(default_factory=dict)
+    _ordered: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.arena = self.gpu.empty(self.tier.arena)
@@ -132,6 +141,13 @@ class Device:
         """uint8 payload of a chunk that stays here."""
         begin = self.tier.offsets[chunk]
         return self.arena[begin : begin + self.tensors[chunk.tensor].chunk_bytes[chunk.part]]
+
+    def order(self, stream: str, fence: Pending) -> None:
+        """The stream goes on once `fence` is reached; nothing to do where it already waits for a later point."""
+        event, ways = fence.seal(), (stream, fence.stream)
+        if fence.number > self._ordered.get(ways, 0):
+            self._ordered[ways] = fence.number
+            self.gpu.order(stream, event)
 
     def load_constants(self, host: Host, check: Callable[[], None]) -> None:
         """Bring the constants that stay here."""

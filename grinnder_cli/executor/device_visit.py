@@ -47,6 +47,7 @@ class DeviceVisit(Visit):
         self._own: Tensor | None = None
         self._halo: Tensor | None = None
         self._segments: list[Segment] = []
+        self._spans: tuple[list[int], list[int]] | None = None
         self._loading: list[tuple[Buffer, Tensor]] = []
         self._coming: set[str] = set()
         self._in = Pending(self.gpu, IN, self._flush)
@@ -126,7 +127,7 @@ class DeviceVisit(Visit):
     def _behind(self, stream: str, fence: Fence | None) -> None:
         """The stream goes on once what works on a buffer is done."""
         if fence:
-            self.gpu.order(stream, cast(Pending, fence).seal())
+            self.device.order(stream, cast(Pending, fence))
 
     def _source(self, action: Action) -> None:
         if action.chunk.part == self.part and action.do is Do.HIT:
@@ -137,7 +138,8 @@ class DeviceVisit(Visit):
             self._own = self._take(action.nbytes)[: action.nbytes]
             self._upload(buffer, self._own)
         elif buffer.pinned >= action.nbytes:
-            self._segments.append(self._segment(action.chunk.part, buffer.array[: action.nbytes]))
+            source = buffer.array[: action.nbytes]
+            self._segments.append(self._segment(action.chunk.part, source, buffer.address))
             self._behind(IN, buffer.filled)
             buffer.read = self._arriving()
         else:
@@ -145,9 +147,11 @@ class DeviceVisit(Visit):
         if ours:
             self.host.pool.give(buffer)
 
-    def _segment(self, owner: int, source: np.ndarray | Tensor) -> Segment:
-        first = int(self.sizes.halo_starts(self._name)[self.part, owner])
-        return Segment(source, first, int(self.sizes.halo(self._name)[self.part, owner]))
+    def _segment(self, owner: int, source: np.ndarray | Tensor, address: int) -> Segment:
+        if self._spans is None:
+            starts, counts = self.sizes.halo_starts(self._name)[self.part], self.sizes.halo(self._name)[self.part]
+            self._spans = starts.tolist(), counts.tolist()
+        return Segment(source, address, self._spans[0][owner], self._spans[1][owner])
 
     def _halo_memory(self) -> Tensor:
         if self._halo is None:
@@ -162,7 +166,8 @@ class DeviceVisit(Visit):
         """Rows of memory the device cannot reach: gathered by the processor, piece by piece."""
         self._arrive()
         self.gpu.synchronize()
-        part, row = self._segment(action.chunk.part, buffer.array), self._row_bytes(self._name)
+        part = self._segment(action.chunk.part, buffer.array, buffer.address)
+        row = self._row_bytes(self._name)
         rows = self._received_rows()[part.first : part.first + part.rows].cpu()
         source = self._matrix(torch.from_numpy(buffer.array[: action.nbytes]), self._name)
         target, step = self._halo_memory(), max(STAGE_BYTES // row, 1)
@@ -262,7 +267,8 @@ class DeviceVisit(Visit):
             elif access.mode is Mode.RECEIVE:
                 self._halo = self.device.held(access.chunk)
             elif access.mode is Mode.GATHER:
-                near.append(self._segment(access.chunk.part, self.device.held(access.chunk)))
+                held = self.device.held(access.chunk)
+                near.append(self._segment(access.chunk.part, held, held.data_ptr()))
         if near:
             self.gpu.regather(near, self._row_bytes(name), self._received_rows(), self._halo_memory(), COMPUTE)
         assert self._own is not None

@@ -35,11 +35,13 @@ class Segment(NamedTuple):
 
     Attributes:
         source: pinned host memory (uint8 array) or device memory, whole rows.
+        address: where that begins.
         first: index of its first row in the list of rows, and in the output.
         rows: how many are taken.
     """
 
     source: np.ndarray | Tensor
+    address: int
     first: int
     rows: int
 
@@ -151,8 +153,7 @@ class CudaGpu:
         cuda.copy(out.ctypes.data, source.data_ptr(), out.nbytes, self._handles[OUT])
 
     def regather(self, segments: Sequence[Segment], row_bytes: int, rows: Tensor, out: Tensor, stream: str) -> None:
-        sources = [s.source.data_ptr() if isinstance(s.source, Tensor) else s.source.ctypes.data for s in segments]
-        first, count = [s.first for s in segments], [s.rows for s in segments]
+        _, sources, first, count = zip(*segments, strict=True)
         cuda.regather(sources, first, count, row_bytes, rows, out, stream=self._handles[stream])
 
     def record(self, stream: str) -> _Event:

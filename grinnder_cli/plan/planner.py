@@ -163,11 +163,12 @@ def make_plan(
         What does not fit is not simulated; there the smaller need is preferred.
         """
         schedule, wants, capacity = build(candidate, cache, single=True)
-        if capacity < 0:
+        tier = tiers.get(candidate.gathered)
+        if capacity < 0 or (tier and not tier.fits):
             return (True, wants.least), frozenset()
         epochs = schedule.totals()
         epoch = epochs[max(len(epochs) - 2, 0)]
-        return (capacity < 0, epoch.traffic.total_bytes), epoch.loaded
+        return (False, epoch.traffic.total_bytes), epoch.loaded
 
     horizon = min(last, first + HORIZON)
     caches = ["opt"] if whole else list(POLICIES) if config.cache.name == "auto" else [config.cache.name]

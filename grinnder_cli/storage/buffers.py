@@ -60,6 +60,7 @@ class Buffer:
 
     Attributes:
         array: uint8 view of exactly the bytes asked for, page-aligned.
+        address: where it begins.
         capacity: bytes in use, whole blocks.
         mapped: bytes of address space.
         resident: bytes, from the start on, that may hold memory.
@@ -68,8 +69,8 @@ class Buffer:
     """
 
     __slots__ = (
-        "_huge", "_map", "_pinner", "_start", "array", "capacity", "filled", "given", "mapped", "pinned", "read",
-        "resident",
+        "_huge", "_map", "_pinner", "_start", "address", "array", "capacity", "filled", "given", "mapped", "pinned",
+        "read", "resident",
     )  # fmt: skip
 
     def __init__(self, nbytes: int, mapped: int, pinner: Pinner | None = None) -> None:
@@ -80,7 +81,9 @@ class Buffer:
         # private: shared memory would not count as RssAnon, nor take huge pages
         self._map = mmap.mmap(-1, mapped + spare, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.mapped = mapped
-        self._start = -np.frombuffer(self._map, np.uint8).ctypes.data % HUGE_BYTES if spare else 0
+        begin = int(np.frombuffer(self._map, np.uint8).ctypes.data)
+        self._start = -begin % HUGE_BYTES if spare else 0
+        self.address = begin + self._start
         self.resident = self.given = self._huge = 0
         self._advise("MADV_NOHUGEPAGE", 0, mapped)
         self.show(nbytes)
@@ -99,12 +102,8 @@ class Buffer:
     def _pin(self) -> None:
         if self._pinner and self.pinned < self.capacity:
             self.unpin()
-            if self._pinner.pin(self._address, self.resident):
+            if self._pinner.pin(self.address, self.resident):
                 self.pinned = self.resident
-
-    @property
-    def _address(self) -> int:
-        return int(np.frombuffer(self._map, np.uint8).ctypes.data) + self._start
 
     def quiesce(self) -> None:
         """Wait until no device works on this memory."""
@@ -117,7 +116,7 @@ class Buffer:
         """Take the memory from the device's reach again; before it may leave this process."""
         self.quiesce()
         if self._pinner and self.pinned:
-            self._pinner.unpin(self._address)
+            self._pinner.unpin(self.address)
             self.pinned = 0
 
     def trim(self, resident: int) -> int:

@@ -99,10 +99,9 @@ class LazyGpu:
     def regather(self, segments, row_bytes: int, rows: torch.Tensor, out: torch.Tensor, stream: str) -> None:
         def work() -> None:
             target = out.view(-1, row_bytes)
-            for source, first, count in segments:
+            for source, _, first, count in segments:
                 data = torch.from_numpy(source) if isinstance(source, np.ndarray) else source
-                listed = rows[first : first + count]
-                target[first : first + count] = gather_rows(data.view(-1, row_bytes), listed)
+                target[first : first + count] = gather_rows(data.view(-1, row_bytes), rows[first : first + count])
 
         self._queue(stream, work)
 

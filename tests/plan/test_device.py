@@ -126,3 +126,18 @@ def test_plan_with_a_device():
         RunConfig(hidden=64, method=MethodConfig(name="inmemory")), model, sizes(1), 1 << 30, device_budget=1 << 40
     )
     assert memory.fits and memory.device.everything and not memory.resident
+
+
+def test_whole_chunks_where_packs_leave_no_room():
+    """Packs are laid out in device memory beside what they are cut from; with less than that, sources are read whole."""
+    operator, free = sizes(6), RunConfig(hidden=64, parts=6, epochs=6, cache=CacheConfig(name="none"))
+    model = describe(free, 50, 7)
+
+    def least(exchange: str) -> int:
+        config = replace(free, plan=PlanConfig(exchange=exchange))
+        return make_plan(config, model, operator, 1 << 30, device_budget=0).device.least
+
+    assert least("gather") < least("pack")
+    assert make_plan(free, model, operator, 1 << 30, device_budget=least("pack")).exchange == "pack"
+    tight = make_plan(free, model, operator, 1 << 30, device_budget=least("gather"))
+    assert tight.fits and tight.exchange == "gather"
