@@ -2,7 +2,7 @@
 
     python experiments/gpu_epoch/run.py [--only products storage igbm] [--work DIR] [--out DIR] [--device-memory 8GiB]
 
-Every row is `grinnder train` in a process of its own; medians over the epochs after the first two. Beside each epoch
+Every row is `grinnder train` in a process of its own; medians over the epochs after the first five. Beside each epoch
 stands what its bytes would take over a bus that does nothing else, measured in this run with pinned memory.
 One page and one JSON are written to --out.
 """
@@ -25,6 +25,7 @@ import torch
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 WARM_UP = 5
+"""Epochs before those that count: buffers are made and pinned, visits of even and odd epochs recorded."""
 GIB = 2**30
 SPLIT = ("compute_s", "copy_s", "read_wait_s", "write_wait_s", "python_s", "other_s")
 
@@ -36,6 +37,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="where data, runs and scratch go (default: a temporary directory)")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "published" / "gpu_epoch")
     parser.add_argument("--device-memory", default="8GiB", help="memory.device of the offloaded rows")
+    parser.add_argument("--storage-device-memory", default="5GiB", help="memory.device of the rows on disk")
+    parser.add_argument("--storages", nargs="+", default=["uring", "kvikio"])
     parser.add_argument("--nodes", type=int, help="a smaller graph of the same kind (to try the script)")
     parser.add_argument("--parts", type=int, nargs="+", default=[4, 16, 64])
     parser.add_argument("--epochs", type=int, default=12)
@@ -68,14 +71,8 @@ def products(arguments: argparse.Namespace, work: Path, result: dict) -> None:
     """Products-sized: plain PyG, in memory, and 4, 16, 64 parts; then with layer tensors on the disk."""
     data = made("products", arguments, work)
     common = keys(arguments, work, data)
-    offload = [f"memory.device={arguments.device_memory}", "memory.host=48GiB"]
-    rows = {
-        "pyg csr": ["method=pyg", "method.format=csr"],
-        "in memory": ["method=inmemory"],
-        "1 part": ["parts=1", "memory.device=24GiB", "memory.host=48GiB"],
-        **{f"{parts} parts": [f"parts={parts}", *offload] for parts in arguments.parts},
-        "4 parts, 24 GiB": ["parts=4", "memory.device=24GiB", "memory.host=48GiB"],
-    }
+    host = "memory.host=48GiB"
+    offload = [f"memory.device={arguments.device_memory}", host]
     start = time.perf_counter()
     grinnder("partition", [*common, "parts=1"])  # the graph's store
     once = [[*common, f"parts={parts}", "epochs=1", *offload] for parts in (1, *arguments.parts)]
@@ -84,15 +81,34 @@ def products(arguments: argparse.Namespace, work: Path, result: dict) -> None:
         list(pool.map(lambda words: grinnder("train", words), once))
     say(f"prepared in {time.perf_counter() - start:.0f} s")
     if "products" in arguments.only:
-        for name, more in rows.items():
-            measure(name, [*common, *more], arguments, result)
+        measure("pyg csr", [*common, "method=pyg", "method.format=csr"], arguments, result)
+        measure("in memory", [*common, "method=inmemory"], arguments, result)
+        measure("1 part, 24 GiB", [*common, "parts=1", "memory.device=24GiB", host], arguments, result)
+        for parts in arguments.parts:
+            words = [*common, f"parts={parts}", host]
+            bare = with_topology(words)
+            measure(f"{parts} parts, layer tensors on the host", [*words, f"memory.device={bare}"], arguments, result)
+        for parts in arguments.parts:
+            name = f"{parts} parts, {arguments.device_memory}"
+            measure(name, [*common, f"parts={parts}", *offload], arguments, result)
     if "storage" in arguments.only:
         parts = arguments.parts[len(arguments.parts) // 2]
-        base = [*common, f"parts={parts}", f"memory.device={arguments.device_memory}"]
+        few = [word for word in common if not word.startswith(("epochs=", "eval_every="))]
+        base = [*few, "epochs=7", "eval_every=7", f"parts={parts}", f"memory.device={arguments.storage_device_memory}"]
         least = json.loads(grinnder("plan", base))["min_host_bytes"]
-        for storage in ("uring", "kvikio", "posix"):
+        for storage in arguments.storages:
             small = [*base, f"memory.host={least + least // 2}", f"storage={storage}", "storage.verify=off"]
-            measure(f"{parts} parts, on disk, {storage}", small, arguments, result, check=False)
+            measure(f"{parts} parts, on disk, {storage}", small, arguments, result, check=False, warm_up=1)
+
+
+def with_topology(words: list[str]) -> int:
+    """memory.device that holds two visits and the topology, and none of the layer tensors."""
+    facts = json.loads(grinnder("plan", [*words, "memory.device=1MiB"]))
+    if facts["device"] is None:
+        return 1 << 30
+    tier = facts["device"]
+    topology = sum(tensor["bytes"] for tensor in facts["tensors"] if not tensor["width"])
+    return tier["fixed_bytes"] + 2 * (tier["input_bytes"] + tier["output_bytes"]) + topology
 
 
 def igbm(arguments: argparse.Namespace, work: Path, result: dict) -> None:
@@ -100,7 +116,7 @@ def igbm(arguments: argparse.Namespace, work: Path, result: dict) -> None:
     data = made("igbm", arguments, work)
     common = [*keys(arguments, work, data), "memory.device=24GiB", "memory.host=100GiB", "parts=32"]
     # A_hat X in float32 is 41 GB, beside two copies of X more than a 64 GiB disk holds
-    measure("32 parts", [*common, "plan.ax=off"], arguments, result)
+    measure("32 parts, 24 GiB", [*common, "plan.ax=off"], arguments, result)
 
 
 def made(shape: str, arguments: argparse.Namespace, work: Path) -> Path:
@@ -124,7 +140,10 @@ def keys(arguments: argparse.Namespace, work: Path, data: Path) -> list[str]:
 
 
 # ---------------------------------------------------------------------- rows
-def measure(name: str, words: list[str], arguments: argparse.Namespace, result: dict, *, check: bool = True) -> None:
+def measure(
+    name: str, words: list[str], arguments: argparse.Namespace, result: dict, *, check: bool = True,
+    warm_up: int = WARM_UP,
+) -> None:  # fmt: skip
     """Train and add the row."""
     start = time.perf_counter()
     line = grinnder("train", words, check=check)
@@ -133,7 +152,7 @@ def measure(name: str, words: list[str], arguments: argparse.Namespace, result: 
         return
     summary = json.loads(line)
     with open(Path(summary["run_dir"]) / "metrics.csv", encoding="utf-8") as file:
-        epochs = list(csv.DictReader(file))[WARM_UP:-1] or [{}]  # the last one evaluates
+        epochs = list(csv.DictReader(file))[warm_up:-1] or [{}]  # the last one evaluates
 
     def median(column: str) -> float:
         return statistics.median(float(epoch.get(column) or 0) for epoch in epochs)

@@ -10,6 +10,7 @@ from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.plan.steps import TensorSpec
 
 if TYPE_CHECKING:
+    from grinnder_cli.plan.planner import Plan
     from grinnder_cli.run.preparation import Prepared
 
 _members: list[dict[str, Any]] = []
@@ -76,6 +77,7 @@ def describe(config: RunConfig, prepared: "Prepared") -> dict[str, Any]:
         "lower_bound_read_bytes": lower_bound_read_bytes(plan) * config.epochs if plan and plan.fits else 0,
         "min_host_bytes": least,
         "min_device_bytes": plan.device.least if plan and plan.device else 0,
+        "device": _device(plan),
         "host_budget_bytes": prepared.budget.bytes,
         "device_budget_bytes": prepared.device.bytes if prepared.device else 0,
         "fits": least <= prepared.budget.bytes and not (plan and plan.device and not plan.device.fits),
@@ -89,6 +91,22 @@ def describe(config: RunConfig, prepared: "Prepared") -> dict[str, Any]:
         "exchange_reason": plan.exchange_reason if plan else "everything stays in memory",
         "ax": plan.program.ax if plan else None,
         "tensors": [_tensor(spec) for spec in plan.program.tensors.values()] if plan else [],
+    }
+
+
+def _device(plan: "Plan | None") -> dict[str, Any] | None:
+    """Device memory by purpose, and what stays there."""
+    if plan is None or plan.device is None:
+        return None
+    tier, held = plan.device, plan.device.offsets
+    return {
+        "fixed_bytes": tier.fixed,
+        "slots": tier.slots,
+        "input_bytes": tier.inputs,
+        "output_bytes": tier.outputs,
+        "held_bytes": tier.arena,
+        "held_chunks": {name: sum(chunk.tensor == name for chunk in held) for name in sorted({c.tensor for c in held})},
+        "everything": tier.everything,
     }
 
 

@@ -195,6 +195,6 @@ class CudaGpu:
         torch.cuda.synchronize(self.device)
 
     def peak_bytes(self) -> int:
-        peak = torch.cuda.max_memory_allocated(self.device)
+        peak = torch.cuda.max_memory_reserved(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
         return peak

@@ -30,7 +30,7 @@ from grinnder_cli.dataset import archive
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import DataError
 from grinnder_cli.partitioner.layout import Layout, append, offsets
-from grinnder_cli.partitioner.partition import EDGE_BLOCK, Partition, edge_blocks
+from grinnder_cli.partitioner.partition import EDGE_BLOCK, Partition, distinct, edge_blocks
 
 ROLES = ("train", "val", "test")
 
@@ -280,7 +280,7 @@ def _blocks(
         keep = other != ids[row]
         row, edge, column = row[keep], edge[keep], row_of[other[keep]]
         own = (column >= first) & (column < last)
-        halo = np.unique(column[~own])
+        halo = distinct(column[~own])
         column = np.where(own, column - first, n + np.searchsorted(halo, column))
         row, column = np.concatenate([row, np.arange(n)]), np.concatenate([column, np.arange(n)])
         order = np.lexsort((column, row))

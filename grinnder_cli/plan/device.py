@@ -24,11 +24,11 @@ from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.methods.pull import PullProgram
 from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step, exchanged_name
 
-DEVICE_STRETCH_BYTES = 128 << 20
+DEVICE_STRETCH_BYTES = 64 << 20
 """Rows of Local_l are computed in stretches of about this many bytes: enough to fill a GPU, little beside it."""
 
-DEVICE_TEMPORARIES = 8
-"""Arrays of one stretch that a stage and its gradient hold at once, at most."""
+DEVICE_TEMPORARIES = 2 * 8
+"""Arrays of one stretch that a stage and its gradient hold at once, at most; visits that were recorded keep as many."""
 
 WEIGHT_COPIES = 12
 """Weights, gradients, two moments of Adam, a snapshot of all but gradients, the optimizer's own temporaries."""

@@ -129,7 +129,7 @@ def test_plan_with_a_device():
 
 
 def test_whole_chunks_where_packs_leave_no_room():
-    """Packs are laid out in device memory beside what they are cut from; with less than that, sources are read whole."""
+    """Packs are laid out in device memory beside what they are cut from; with less, sources are read whole."""
     operator, free = sizes(6), RunConfig(hidden=64, parts=6, epochs=6, cache=CacheConfig(name="none"))
     model = describe(free, 50, 7)
 
