@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="where data, runs and scratch go (default: a temporary directory)")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "published" / "gpu_epoch")
     parser.add_argument("--device-memory", default="8GiB", help="memory.device of the offloaded rows")
-    parser.add_argument("--storage-device-memory", default="5GiB", help="memory.device of the rows on disk")
+    parser.add_argument("--storage-device-memory", default="6GiB", help="memory.device of the rows on disk")
     parser.add_argument("--storages", nargs="+", default=["uring", "kvikio"])
     parser.add_argument("--nodes", type=int, help="a smaller graph of the same kind (to try the script)")
     parser.add_argument("--parts", type=int, nargs="+", default=[4, 16, 64])

@@ -186,6 +186,10 @@ def make_plan(
             other, loaded = steady(program(ax, gathered | {name}, horizon), trial)
             if not other[0] and other <= value and name not in loaded:
                 gathered, value = gathered | {name}, other
+        if device_budget is not None:  # with most sources on the device the few others may be cheaper to read whole
+            other, _ = steady(program(ax, frozenset(names), horizon), trial)
+            if other < value:
+                gathered, value = frozenset(names), other
     fits = not value[0]
     costs = {name: steady(program(ax, gathered, horizon), name)[0][1] for name in caches if fits} or {caches[-1]: 0}
     cache = min(reversed(list(costs)), key=costs.__getitem__)
@@ -248,7 +252,7 @@ def _exchange_reason(config: RunConfig, gathered: frozenset[str], names: tuple[s
     if config.plan.exchange != "auto":
         return "asked for"
     if gathered >= set(names):
-        return "no more bytes than packs: sources stay in host memory"
+        return "no more bytes than packs"
     if gathered:
         return f"packs except {', '.join(sorted(gathered))}, whose sources stay in host memory"
     return "whole source chunks would be read again and again"
