@@ -142,11 +142,15 @@ class Device:
         begin = self.tier.offsets[chunk]
         return self.arena[begin : begin + self.tensors[chunk.tensor].chunk_bytes[chunk.part]]
 
+    def is_behind(self, stream: str, fence: Pending) -> bool:
+        """Whether the stream already waits for `fence`, or a later point of its stream."""
+        return fence.sealed and fence.number <= self._ordered.get((stream, fence.stream), 0)
+
     def order(self, stream: str, fence: Pending) -> None:
-        """The stream goes on once `fence` is reached; nothing to do where it already waits for a later point."""
-        event, ways = fence.seal(), (stream, fence.stream)
-        if fence.number > self._ordered.get(ways, 0):
-            self._ordered[ways] = fence.number
+        """The stream goes on once `fence` is reached."""
+        event = fence.seal()
+        if not self.is_behind(stream, fence):
+            self._ordered[stream, fence.stream] = fence.number
             self.gpu.order(stream, event)
 
     def load_constants(self, host: Host, check: Callable[[], None]) -> None:

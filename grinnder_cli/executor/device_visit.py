@@ -5,14 +5,14 @@ chunks are read where they lie: own chunks by plain copies, halo rows of many pa
 """
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from grinnder_cli.executor.device import MOST_RECORDED, Device, Pending, Recording
-from grinnder_cli.executor.gpu import COMPUTE, IN, OUT, Segment
+from grinnder_cli.executor.gpu import COMPUTE, GATHER, IN, OUT, Segment
 from grinnder_cli.executor.host import Host
 from grinnder_cli.executor.stages import Stages, Tally
 from grinnder_cli.executor.visit import Visit
@@ -46,12 +46,11 @@ class DeviceVisit(Visit):
         self._payloads = {a.chunk.tensor: device.held(a.chunk) for a in self.step.held if a.mode is Mode.READ}
         self._own: Tensor | None = None
         self._halo: Tensor | None = None
-        self._segments: list[Segment] = []
+        self._segments: list[tuple[Pending | None, Segment]] = []
         self._spans: tuple[list[int], list[int]] | None = None
         self._loading: list[tuple[Buffer, Tensor]] = []
         self._coming: set[str] = set()
-        self._in = Pending(self.gpu, IN, self._flush)
-        self._copied_in = False
+        self._arrivals: dict[str, Pending] = {}
         self._out_fence = Pending(self.gpu, OUT)
         self._handed: Tensor | None = None
         self._outputs: dict[str, Tensor] = {}
@@ -60,13 +59,13 @@ class DeviceVisit(Visit):
     # ------------------------------------------------------------------ reads
     def bring(self, actions: tuple[Action, ...]) -> None:
         super().bring(actions)
-        if self._copied_in:
-            self._in.seal()  # here: the copies of the visit after this one are queued before this one runs
+        self._arrived()  # here: the copies of the visit after this one are queued before this one runs
 
     def _take(self, nbytes: int) -> Tensor:
         """Memory of this visit's input slot, once the visit that had it is over."""
         if not self._opened and self._input_slot.free:
-            self.gpu.order(IN, self._input_slot.free)
+            for stream in (IN, GATHER):
+                self.gpu.order(stream, self._input_slot.free)
         self._open()
         return self._input_slot.take(nbytes)
 
@@ -75,12 +74,17 @@ class DeviceVisit(Visit):
             self._opened = True
             self._input_slot.open()
 
-    def _arriving(self) -> Pending:
-        """The fence of what is being copied in now."""
-        self._copied_in = True
-        if self._in.sealed:
-            self._in = Pending(self.gpu, IN, self._flush)
-        return self._in
+    def _arriving(self, stream: str) -> Pending:
+        """The fence of what is being brought in now."""
+        arrival = self._arrivals.get(stream)
+        if arrival is None or arrival.sealed:
+            flush = self._flush if stream == GATHER else lambda: None
+            arrival = self._arrivals[stream] = Pending(self.gpu, stream, flush)
+        return arrival
+
+    def _arrived(self) -> list[Any]:
+        """The fences of all that was brought in."""
+        return [arrival.seal() for arrival in list(self._arrivals.values())]
 
     def _read(self, action: Action) -> None:
         self._payloads[action.chunk.tensor] = self._copied(action, self._whole)
@@ -122,7 +126,7 @@ class DeviceVisit(Visit):
         self._behind(IN, buffer.filled)
         self.gpu.upload(target, buffer.array[: len(target)])
         self.device.h2d_bytes += len(target)
-        buffer.read = self._arriving()
+        buffer.read = self._arriving(IN)
 
     def _behind(self, stream: str, fence: Fence | None) -> None:
         """The stream goes on once what works on a buffer is done."""
@@ -138,10 +142,9 @@ class DeviceVisit(Visit):
             self._own = self._take(action.nbytes)[: action.nbytes]
             self._upload(buffer, self._own)
         elif buffer.pinned >= action.nbytes:
-            source = buffer.array[: action.nbytes]
-            self._segments.append(self._segment(action.chunk.part, source, buffer.address))
-            self._behind(IN, buffer.filled)
-            buffer.read = self._arriving()
+            segment = self._segment(action.chunk.part, buffer.array[: action.nbytes], buffer.address)
+            self._segments.append((cast("Pending | None", buffer.filled), segment))
+            buffer.read = self._arriving(GATHER)
         else:
             self._gather_here(action, buffer)
         if ours:
@@ -179,14 +182,28 @@ class DeviceVisit(Visit):
             self.device.h2d_bytes += piece.nbytes
 
     def _flush(self) -> None:
-        """Launch the regather of what was collected."""
+        """Launch the regather of what was collected, what is there already ahead of what is still being filled."""
         if not self._segments:
             return
-        if f"recv_{self.sizes.side(self._name)}" in self._coming:
+        listed = f"recv_{self.sizes.side(self._name)}"
+        if listed in self._coming:
             self._arrive()
-        segments, self._segments = self._segments, []
+        if IN in self._arrivals:  # the list of rows may be among it
+            self.device.order(GATHER, self._arrivals[IN])
+        collected, self._segments = self._segments, []
+        collected.sort(key=lambda pair: pair[0].number if pair[0] else 0)
+        batch: list[Segment] = []
+        for fence, segment in collected:
+            if fence and batch and not self.device.is_behind(GATHER, fence):
+                self._regather(batch)
+                batch = []
+            self._behind(GATHER, fence)
+            batch.append(segment)
+        self._regather(batch)
+
+    def _regather(self, segments: list[Segment]) -> None:
         row = self._row_bytes(self._name)
-        self.gpu.regather(segments, row, self._received_rows(), self._halo_memory(), IN)
+        self.gpu.regather(segments, row, self._received_rows(), self._halo_memory(), GATHER)
         self.device.h2d_bytes += sum(s.rows for s in segments) * row
 
     def _arrive(self) -> None:
@@ -205,7 +222,7 @@ class DeviceVisit(Visit):
     def run(self, stages: Stages, tally: Tally, epoch: int) -> None:
         """Queue the computation behind what it needs, and what it hands on behind it."""
         self._arrive()
-        fences = [self._in.seal()] if self._copied_in else []
+        fences = self._arrived()
         for chunk in self._output_slot.writing:
             self.host.settle(chunk)
         self._output_slot.writing.clear()

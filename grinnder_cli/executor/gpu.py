@@ -1,8 +1,9 @@
-"""What the executor asks of a GPU: memory, three streams, copies between host and device, fences.
+"""What the executor asks of a GPU: memory, four streams, copies between host and device, fences.
 
 Work is queued and runs later, in order within a stream; a `Fence` marks a point of a stream. The streams are
-IN (host to device), COMPUTE (torch's current stream) and OUT (device to host). `CudaGpu` is the real one; the
-tests have one that puts copies off as long as the fences allow.
+IN (copies to the device), GATHER (kernels that read rows from host memory: beside copies they fill the bus),
+COMPUTE (torch's current stream) and OUT (copies to the host). `CudaGpu` is the real one; the tests have one that
+puts copies off as long as the fences allow.
 """
 
 import logging
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from grinnder_cli.model import cuda
 
-IN, COMPUTE, OUT = "in", "compute", "out"
+IN, GATHER, COMPUTE, OUT = "in", "gather", "compute", "out"
 
 
 class GpuFence(Protocol):
@@ -76,7 +77,7 @@ class Gpu(Protocol):
         ...
 
     def regather(self, segments: Sequence[Segment], row_bytes: int, rows: Tensor, out: Tensor, stream: str) -> None:
-        """`out[first + i] = source[rows[first + i]]` of every segment; from device memory on COMPUTE only."""
+        """`out[first + i] = source[rows[first + i]]` of every segment, on GATHER or COMPUTE."""
         ...
 
     def record(self, stream: str) -> GpuFence:
@@ -136,7 +137,7 @@ class CudaGpu:
         self.device = torch.device("cuda", torch.cuda.current_device())
         torch.cuda.synchronize(self.device)
         # Not the legacy default stream for COMPUTE: whoever synchronizes with that would wait for computation.
-        self._streams = {name: torch.cuda.Stream(self.device) for name in (IN, COMPUTE, OUT)}
+        self._streams = {name: torch.cuda.Stream(self.device) for name in (IN, GATHER, COMPUTE, OUT)}
         torch.cuda.set_stream(self._streams[COMPUTE])
         self._handles = {name: stream.cuda_stream for name, stream in self._streams.items()}
         torch.cuda.reset_peak_memory_stats(self.device)

@@ -9,7 +9,7 @@ from collections import deque
 import numpy as np
 import torch
 
-from grinnder_cli.executor.gpu import COMPUTE, IN, OUT
+from grinnder_cli.executor.gpu import COMPUTE, GATHER, IN, OUT
 from grinnder_cli.model.kernels import gather_rows
 
 
@@ -40,7 +40,7 @@ class LazyRecording:
 
 
 class LazyGpu:
-    """Implements `Gpu`; COMPUTE runs at once, IN and OUT when waited for.
+    """Implements `Gpu`; COMPUTE runs at once, the others when waited for.
 
     Args:
         pinnable: bytes that can be pinned; beyond them `pin` fails.
@@ -49,9 +49,9 @@ class LazyGpu:
     device = torch.device("cpu")
 
     def __init__(self, pinnable: int = 1 << 40) -> None:
-        self.queues = {IN: deque(), OUT: deque(), COMPUTE: deque()}
-        self.queued = {IN: 0, OUT: 0, COMPUTE: 0}
-        self.past = {IN: 0, OUT: 0, COMPUTE: 0}
+        self.queues = {stream: deque() for stream in (IN, GATHER, COMPUTE, OUT)}
+        self.queued = dict.fromkeys(self.queues, 0)
+        self.past = dict.fromkeys(self.queues, 0)
         self.pinnable, self.pins = pinnable, {}
         self.allocated, self.recordings = 0, []
 
@@ -82,7 +82,7 @@ class LazyGpu:
         return 0.0
 
     def synchronize(self) -> None:
-        for stream in (IN, OUT):
+        for stream in (IN, GATHER, OUT):
             self.reach(stream, self.queued[stream])
 
     # ------------------------------------------------------------------ memory
