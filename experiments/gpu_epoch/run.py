@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="cpu: try the script without a GPU")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="grinnder-gpu-epoch-") as temporary:
-        work = arguments.work or Path(temporary)
+        work = arguments.work = arguments.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
         result = {
             "machine": machine(arguments.commit), "bus": bus() if arguments.device == "cuda" else None,
@@ -108,7 +108,7 @@ def with_topology(words: list[str]) -> int:
         return 1 << 30
     tier = facts["device"]
     topology = sum(tensor["bytes"] for tensor in facts["tensors"] if not tensor["width"])
-    return tier["fixed_bytes"] + 2 * (tier["input_bytes"] + tier["output_bytes"]) + topology
+    return tier["fixed_bytes"] + 2 * tier["input_bytes"] + 3 * tier["output_bytes"] + topology
 
 
 def igbm(arguments: argparse.Namespace, work: Path, result: dict) -> None:
@@ -157,7 +157,8 @@ def measure(
     def median(column: str) -> float:
         return statistics.median(float(epoch.get(column) or 0) for epoch in epochs)
 
-    row = {"name": name, "epochs": len(epochs), "wall_s": time.perf_counter() - start, "keys": words}
+    row = {"name": name, "epochs": len(epochs), "wall_s": time.perf_counter() - start}
+    row["keys"] = [word.replace(str(arguments.work), "WORK") for word in words]
     row |= {c: median(c) for c in ("epoch_time_s", "forward_s", "backward_s", *SPLIT)}
     row |= {c: median(c) for c in ("h2d_gib", "d2h_gib", "read_gib", "write_gib", "peak_cuda_gib", "peak_host_gib")}
     wanted = (

@@ -101,7 +101,8 @@ def _device(plan: "Plan | None") -> dict[str, Any] | None:
     tier, held = plan.device, plan.device.offsets
     return {
         "fixed_bytes": tier.fixed,
-        "slots": tier.slots,
+        "input_slots": tier.slots,
+        "output_slots": tier.output_slots,
         "input_bytes": tier.inputs,
         "output_bytes": tier.outputs,
         "held_bytes": tier.arena,

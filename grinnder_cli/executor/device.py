@@ -116,7 +116,7 @@ class Device:
         handed: outputs of the visit before, still in its output slot.
         h2d_bytes, d2h_bytes: queued so far.
         spans: of each visit of an epoch, (what it waited for, computation began, ended).
-        recordings: by actions and slot; None: seen once, to be recorded when seen again.
+        recordings: by actions and slots; None: seen once, to be recorded when seen again.
     """
 
     gpu: Gpu
@@ -129,13 +129,13 @@ class Device:
     h2d_bytes: int = 0
     d2h_bytes: int = 0
     spans: list[tuple[list[Any], Any, Any]] = field(default_factory=list)
-    recordings: dict[tuple[int, int], Recording | None] = field(default_factory=dict)
+    recordings: dict[tuple[int, int, int], Recording | None] = field(default_factory=dict)
     _ordered: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.arena = self.gpu.empty(self.tier.arena)
         self.inputs = [Slot(self.gpu.empty(self.tier.inputs)) for _ in range(self.tier.slots)]
-        self.outputs = [Slot(self.gpu.empty(self.tier.outputs)) for _ in range(self.tier.slots)]
+        self.outputs = [Slot(self.gpu.empty(self.tier.outputs)) for _ in range(self.tier.output_slots)]
 
     def held(self, chunk: Chunk) -> Tensor:
         """uint8 payload of a chunk that stays here."""

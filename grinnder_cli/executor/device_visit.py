@@ -40,8 +40,8 @@ class DeviceVisit(Visit):
     ) -> None:
         super().__init__(host, sizes, dtypes, actions)
         self.device, self.gpu = device, device.gpu
-        self._turn = turn % len(device.inputs)
-        self._input_slot, self._output_slot = device.inputs[self._turn], device.outputs[self._turn]
+        self._turns = turn % len(device.inputs), turn % len(device.outputs)
+        self._input_slot, self._output_slot = device.inputs[self._turns[0]], device.outputs[self._turns[1]]
         self._opened = False
         self._payloads = {a.chunk.tensor: device.held(a.chunk) for a in self.step.held if a.mode is Mode.READ}
         self._own: Tensor | None = None
@@ -260,7 +260,7 @@ class DeviceVisit(Visit):
             self.compute(stages, tally, epoch)
             self._make_packs()
 
-        key, recordings = (id(self.actions), self._turn), self.device.recordings
+        key, recordings = (id(self.actions), *self._turns), self.device.recordings
         if key not in recordings:
             if len(recordings) < MOST_RECORDED:
                 recordings[key] = None

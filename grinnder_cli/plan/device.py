@@ -1,12 +1,13 @@
 """The device tier: which chunks stay on the GPU for the whole run, where, and what a visit needs beside them.
 
-    memory.device >= fixed + slots * (inputs + outputs) + arena
+    memory.device >= fixed + slots * inputs + output_slots * outputs + arena
     fixed     weights, gradients, optimizer state, temporaries of one stretch of Local_l
     inputs    what the largest visit brings: own chunks, halo rows, topology not held
     outputs   what the largest visit hands on, packs included
     arena     chunks that stay
 
-Two slots let copies overlap computation; with one, visits follow each other. Choices are static: a chunk
+Two input slots let copies overlap computation, three output slots let them fall behind where a pass has more to
+hand on than the next one brings; with one of each, visits follow each other. Choices are static: a chunk
 is held in every epoch or in none, so bytes on the bus are known and buffers are allocated once. Tensors that
 are never live in the same pass (Y_l and dZ_l of one layer) share memory.
 
@@ -33,6 +34,8 @@ DEVICE_TEMPORARIES = 2 * 8
 WEIGHT_COPIES = 12
 """Weights, gradients, two moments of Adam, a snapshot of all but gradients, the optimizer's own temporaries."""
 
+OUTPUT_SLOTS = 3
+
 SLACK_BYTES = 96 << 20
 """Workspaces of the matrix library, partial sums, rounding of the allocator."""
 
@@ -48,7 +51,7 @@ class DeviceTier:
 
     Attributes:
         budget: what may be used.
-        fixed, inputs, outputs, slots: see the module's text; the last three as chosen.
+        fixed, inputs, outputs, slots: see the module's text; the last three as chosen (slots: of inputs).
         least: the smallest memory.device that works.
         offsets: where each held chunk begins in the arena.
         arena: bytes of the arena.
@@ -66,9 +69,14 @@ class DeviceTier:
     everything: bool
 
     @property
+    def output_slots(self) -> int:
+        """Visits whose outputs may be on the device at once."""
+        return OUTPUT_SLOTS if self.slots > 1 else 1
+
+    @property
     def total(self) -> int:
         """Bytes the run takes."""
-        return self.fixed + self.slots * (self.inputs + self.outputs) + self.arena
+        return self.fixed + self.slots * self.inputs + self.output_slots * self.outputs + self.arena
 
     @property
     def fits(self) -> bool:
@@ -106,7 +114,7 @@ def plan_device(program: PullProgram, budget: int, *, whole: bool) -> DeviceTier
     best = tier(1, held, arena, True)
     if best.fits or whole:
         return best
-    slots = 2 if least + inputs + outputs <= budget else 1
+    slots = 2 if fixed + 2 * inputs + OUTPUT_SLOTS * outputs <= budget else 1
     best, room = tier(slots, {}, 0, False), 0
     while best.fits and best.budget - best.total + best.arena > room:
         room = best.budget - best.total + best.arena

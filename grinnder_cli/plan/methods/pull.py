@@ -194,7 +194,8 @@ class PullProgram:
             kept.append(self._touch(Mode.WRITE, f"z{layer}", part))
         if self._carries(layer + 1):
             kept.append(self._touch(Mode.WRITE, f"c{layer + 1}", part))
-        return Step(Op.FORWARD, layer, part, train, False, (*self._received(layer, part), *reads), (*kept, *writes))
+        # What the next pass waits for goes first.
+        return Step(Op.FORWARD, layer, part, train, False, (*self._received(layer, part), *reads), (*writes, *kept))
 
     def _loss(self, part: int, train: bool, evaluate: bool) -> Step:
         layer = self.model.depth
@@ -202,7 +203,8 @@ class PullProgram:
         return Step(Op.LOSS, layer, part, train, evaluate, (*self._received(layer, part), *reads), writes)
 
     def _backward(self, layer: int, part: int) -> Step:
-        reads, writes = list(self._read(part, "nodes")), []
+        reads: list[Access] = list(self._read(part, "nodes"))
+        writes: list[Access] = []
         reads += self._assemble(f"dz{layer}", part)
         if layer == 1:
             return Step(Op.BACKWARD, 1, part, True, False, (*reads, *self._read(part, "x")), ())
@@ -211,9 +213,9 @@ class PullProgram:
         reads += self._residual(below, part)
         if self._carries(layer):
             reads += self._read(part, f"dc{layer}")
-        if self._carries(below):
-            writes.append(self._touch(Mode.WRITE, f"dc{below}", part))
         if self._needs_dz(below):
             more, out = self._emit(f"dz{below}", part)
             reads, writes = [*reads, *more], [*writes, *out]
+        if self._carries(below):
+            writes.append(self._touch(Mode.WRITE, f"dc{below}", part))
         return Step(Op.BACKWARD, layer, part, True, False, tuple(reads), tuple(writes))
