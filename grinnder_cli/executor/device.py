@@ -85,10 +85,6 @@ class Slot:
         return self._memory[begin : self._at]
 
 
-MOST_RECORDED = 4096
-"""Visits recorded at most; the graph of one takes some 100 KB of host memory."""
-
-
 @dataclass(frozen=True, slots=True)
 class Recording:
     """A visit's computation, recorded, and where it leaves its outputs and packs.

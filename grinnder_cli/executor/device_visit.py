@@ -5,20 +5,22 @@ chunks are read where they lie: own chunks by plain copies, halo rows of many pa
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from grinnder_cli.executor.device import MOST_RECORDED, Device, Pending, Recording
-from grinnder_cli.executor.gpu import COMPUTE, GATHER, IN, OUT, Segment
+from grinnder_cli.executor.device import Device, Pending, Recording
+from grinnder_cli.executor.gpu import COMPUTE, GATHER, OUT, Segment
 from grinnder_cli.executor.host import Host
+from grinnder_cli.executor.intake import Intake
 from grinnder_cli.executor.stages import Stages, Tally
 from grinnder_cli.executor.visit import Visit
 from grinnder_cli.model.kernels import gather_rows
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.partitioner.operator import OperatorSizes
+from grinnder_cli.plan.memory import MOST_RECORDED
 from grinnder_cli.plan.simulate import Action, Do, StepActions
 from grinnder_cli.plan.steps import Access, Mode
 from grinnder_cli.storage.buffers import Buffer, Fence
@@ -42,15 +44,11 @@ class DeviceVisit(Visit):
         self.device, self.gpu = device, device.gpu
         self._turns = turn % len(device.inputs), turn % len(device.outputs)
         self._input_slot, self._output_slot = device.inputs[self._turns[0]], device.outputs[self._turns[1]]
-        self._opened = False
+        self._intake = Intake(host, device, self._input_slot, self._reads, self._regather)
         self._payloads = {a.chunk.tensor: device.held(a.chunk) for a in self.step.held if a.mode is Mode.READ}
         self._own: Tensor | None = None
         self._halo: Tensor | None = None
-        self._segments: list[tuple[Pending | None, Segment]] = []
         self._spans: tuple[list[int], list[int]] | None = None
-        self._loading: list[tuple[Buffer, Tensor]] = []
-        self._coming: set[str] = set()
-        self._arrivals: dict[str, Pending] = {}
         self._out_fence = Pending(self.gpu, OUT)
         self._handed: Tensor | None = None
         self._outputs: dict[str, Tensor] = {}
@@ -59,32 +57,7 @@ class DeviceVisit(Visit):
     # ------------------------------------------------------------------ reads
     def bring(self, actions: tuple[Action, ...]) -> None:
         super().bring(actions)
-        self._arrived()  # here: the copies of the visit after this one are queued before this one runs
-
-    def _take(self, nbytes: int) -> Tensor:
-        """Memory of this visit's input slot, once the visit that had it is over."""
-        if not self._opened and self._input_slot.free:
-            for stream in (IN, GATHER):
-                self.gpu.order(stream, self._input_slot.free)
-        self._open()
-        return self._input_slot.take(nbytes)
-
-    def _open(self) -> None:
-        if not self._opened:
-            self._opened = True
-            self._input_slot.open()
-
-    def _arriving(self, stream: str) -> Pending:
-        """The fence of what is being brought in now."""
-        arrival = self._arrivals.get(stream)
-        if arrival is None or arrival.sealed:
-            flush = self._flush if stream == GATHER else lambda: None
-            arrival = self._arrivals[stream] = Pending(self.gpu, stream, flush)
-        return arrival
-
-    def _arrived(self) -> list[Any]:
-        """The fences of all that was brought in."""
-        return [arrival.seal() for arrival in list(self._arrivals.values())]
+        self._intake.fences()  # here: the copies of the visit after this one are queued before this one runs
 
     def _read(self, action: Action) -> None:
         self._payloads[action.chunk.tensor] = self._copied(action, self._whole)
@@ -92,7 +65,7 @@ class DeviceVisit(Visit):
     def _read_own(self, action: Action) -> None:
         if action.do is Do.HIT and action.chunk in self.device.handed:
             self._handed = self.device.handed[action.chunk]
-            self._own = self._take(action.nbytes)[: action.nbytes]
+            self._own = self._intake.take(action.nbytes)[: action.nbytes]
         else:
             self._own = self._copied(action, self._whole)
 
@@ -101,37 +74,17 @@ class DeviceVisit(Visit):
 
     def _copied(self, action: Action, find: Callable[[Action], Buffer]) -> Tensor:
         """The chunk's payload in device memory, once what is under way is done."""
-        memory = self._take(action.nbytes)
+        memory = self._intake.take(action.nbytes)
         target = memory[: action.nbytes]
         if action.do in (Do.LOAD, Do.FETCH) and self.host.store.backend.device_memory:
-            self._load_directly(action, memory)
+            self._intake.read_directly(action, memory)
             return target
         buffer = find(action)
         if action.do in (Do.HIT, Do.TAKE):
-            self._upload(buffer, target)
+            self._intake.upload(buffer, target)
         else:
-            self._loading.append((buffer, target))
-            self._coming.add(action.chunk.tensor)
+            self._intake.upload_when_read(action, buffer, target)
         return target
-
-    def _load_directly(self, action: Action, target: Tensor) -> None:
-        """From storage into device memory, with no detour through a buffer."""
-        if self._input_slot.free:
-            self._input_slot.free.wait()
-        self.host.before_reading(action.chunk)
-        self._reads.append(self.host.store.read_async(action.chunk.tensor, action.chunk.part, target))
-        self._coming.add(action.chunk.tensor)
-
-    def _upload(self, buffer: Buffer, target: Tensor) -> None:
-        self._behind(IN, buffer.filled)
-        self.gpu.upload(target, buffer.array[: len(target)])
-        self.device.h2d_bytes += len(target)
-        buffer.read = self._arriving(IN)
-
-    def _behind(self, stream: str, fence: Fence | None) -> None:
-        """The stream goes on once what works on a buffer is done."""
-        if fence:
-            self.device.order(stream, cast(Pending, fence))
 
     def _source(self, action: Action) -> None:
         if action.chunk.part == self.part and action.do is Do.HIT:
@@ -139,12 +92,11 @@ class DeviceVisit(Visit):
             return
         buffer, ours = self._source_now(action)
         if action.chunk.part == self.part:
-            self._own = self._take(action.nbytes)[: action.nbytes]
-            self._upload(buffer, self._own)
+            self._own = self._intake.take(action.nbytes)[: action.nbytes]
+            self._intake.upload(buffer, self._own)
         elif buffer.pinned >= action.nbytes:
             segment = self._segment(action.chunk.part, buffer.array[: action.nbytes], buffer.address)
-            self._segments.append((cast("Pending | None", buffer.filled), segment))
-            buffer.read = self._arriving(GATHER)
+            self._intake.collect(buffer, segment)
         else:
             self._gather_here(action, buffer)
         if ours:
@@ -159,15 +111,20 @@ class DeviceVisit(Visit):
     def _halo_memory(self) -> Tensor:
         if self._halo is None:
             nbytes = self._halo_rows() * self._row_bytes(self._name)
-            self._halo = self._take(nbytes)[:nbytes]
+            self._halo = self._intake.take(nbytes)[:nbytes]
         return self._halo
 
     def _received_rows(self) -> Tensor:
         return self._field(f"recv_{self.sizes.side(self._name)}", "rows")
 
+    def _regather(self, segments: list[Segment]) -> None:
+        row = self._row_bytes(self._name)
+        self.gpu.regather(segments, row, self._received_rows(), self._halo_memory(), GATHER)
+        self.device.h2d_bytes += sum(s.rows for s in segments) * row
+
     def _gather_here(self, action: Action, buffer: Buffer) -> None:
         """Rows of memory the device cannot reach: gathered by the processor, piece by piece."""
-        self._arrive()
+        self._intake.arrive()
         self.gpu.synchronize()
         part = self._segment(action.chunk.part, buffer.array, buffer.address)
         row = self._row_bytes(self._name)
@@ -181,39 +138,6 @@ class DeviceVisit(Visit):
             self.gpu.synchronize()
             self.device.h2d_bytes += piece.nbytes
 
-    def _flush(self) -> None:
-        """Launch the regather of what was collected, what is there already ahead of what is still being filled."""
-        if not self._segments:
-            return
-        listed = f"recv_{self.sizes.side(self._name)}"
-        if listed in self._coming:
-            self._arrive()
-        if IN in self._arrivals:  # the list of rows may be among it
-            self.device.order(GATHER, self._arrivals[IN])
-        collected, self._segments = self._segments, []
-        collected.sort(key=lambda pair: pair[0].number if pair[0] else 0)
-        batch: list[Segment] = []
-        for fence, segment in collected:
-            if fence and batch and not self.device.is_behind(GATHER, fence):
-                self._regather(batch)
-                batch = []
-            self._behind(GATHER, fence)
-            batch.append(segment)
-        self._regather(batch)
-
-    def _regather(self, segments: list[Segment]) -> None:
-        row = self._row_bytes(self._name)
-        self.gpu.regather(segments, row, self._received_rows(), self._halo_memory(), GATHER)
-        self.device.h2d_bytes += sum(s.rows for s in segments) * row
-
-    def _arrive(self) -> None:
-        """Finish reads from storage and copy in what they brought."""
-        self.host.wait(self._reads)
-        self._coming.clear()
-        loading, self._loading = self._loading, []
-        for buffer, target in loading:
-            self._upload(buffer, target)
-
     # ------------------------------------------------------------------ views
     def _payload(self, constant: str) -> Tensor | None:
         return self._payloads.get(constant)
@@ -221,8 +145,8 @@ class DeviceVisit(Visit):
     # ------------------------------------------------------------------ computing
     def run(self, stages: Stages, tally: Tally, epoch: int) -> None:
         """Queue the computation behind what it needs, and what it hands on behind it."""
-        self._arrive()
-        fences = self._arrived()
+        self._intake.arrive()
+        fences = self._intake.fences()
         for chunk in self._output_slot.writing:
             self.host.settle(chunk)
         self._output_slot.writing.clear()
@@ -230,7 +154,7 @@ class DeviceVisit(Visit):
             fences.append(self._output_slot.free)
         for fence in fences:
             self.gpu.order(COMPUTE, fence)
-        self._open()
+        self._intake.open()
         self._output_slot.open()
         start = self.gpu.record(COMPUTE)
         if self._handed is not None:
@@ -293,7 +217,7 @@ class DeviceVisit(Visit):
 
     def _aggregate_into(self) -> Tensor:
         nbytes = self.rows * self._row_bytes(self._name)
-        return self._matrix(self._take(nbytes)[:nbytes], self._name)
+        return self._matrix(self._intake.take(nbytes)[:nbytes], self._name)
 
     def _out(self, name: str) -> Tensor | None:
         if name not in self._outputs:
@@ -345,7 +269,8 @@ class DeviceVisit(Visit):
 
     def _download(self, buffer: Buffer, begin: int, source: Tensor) -> None:
         """Copy out behind whatever still reads the buffer."""
-        self._behind(OUT, buffer.read)
+        if buffer.read:
+            self.device.order(OUT, cast(Pending, buffer.read))
         self.gpu.download(buffer.array[begin : begin + len(source)], source)
         self.device.d2h_bytes += len(source)
         if self._out_fence.sealed:

@@ -1,9 +1,11 @@
 """Host memory a run needs, from sizes alone.
 
-memory.host >= fixed + visit + cache
-fixed   weights, gradients, optimizer state, part tables, blocks waiting at inbox edges
-visit   the largest visit: what it reads, assembles, computes and sends
-cache   resident chunks, whatever is left
+    memory.host >= fixed + visit + cache
+    fixed   weights, gradients, optimizer state, part tables, blocks waiting at inbox edges, recorded visits
+    visit   the largest visit: what it reads, assembles, computes and sends
+    cache   resident chunks, whatever is left
+
+On a device visits are assembled and computed elsewhere; here is what comes and goes.
 """
 
 from dataclasses import dataclass
@@ -21,6 +23,12 @@ LOCAL_TEMPORARIES = 8
 
 WEIGHT_COPIES = 10
 """Weights, gradients, two moments of Adam; a snapshot of all but gradients; the same again while it is saved."""
+
+MOST_RECORDED = 1024
+"""Visits on a device whose computation is recorded, at most."""
+
+RECORDED_BYTES = 160 << 10
+"""Host memory of one recording: a CUDA graph of some forty kernels, and what the driver keeps of it."""
 
 SLACK_BYTES = 2 << 20
 """Steps, tables and Python objects of the plan itself."""
@@ -71,14 +79,16 @@ def need(program: PullProgram, *, device: bool = False) -> Need:
         computing = max(computing, *rests)
         visit = max(visit, *wholes)
         overlapped = max(overlapped, *map(sum, zip(wholes, [*reads[1:], 0], strict=True)))
+    recorded = 0
     if device:  # constants on their way to where they stay
+        recorded = RECORDED_BYTES * min(2 * max(map(len, phases.values())), MOST_RECORDED)
         visit = max([visit, *(padded(program.tensors[c.tensor].chunk_bytes[c.part]) for c in program.resident)])
         overlapped = max(overlapped, visit)
     weights = WEIGHT_COPIES * program.model.parameter_count * program.itemsize
     tables = 4 * program.sizes.halo_in.nbytes
     edges = 2 * program.sizes.parts * BLOCK
     return Need(
-        fixed=weights + tables + edges + SLACK_BYTES,
+        fixed=weights + tables + edges + recorded + SLACK_BYTES,
         visit=visit,
         overlapped=overlapped,
         computing=computing,

@@ -1,6 +1,7 @@
 """Where visits are computed, and how much GPU memory they may use."""
 
 import torch
+import torch.nn.functional as F
 
 from grinnder_cli.config import sizes as units
 from grinnder_cli.config.schema import RunConfig
@@ -22,7 +23,9 @@ def resolved_device(config: RunConfig) -> str:
         return "cpu"
     usable, reason = cuda.status()
     if not usable and config.device == "cuda":
-        raise EnvironmentProblem(f"device=cuda: {reason}; device=cpu works without")
+        raise EnvironmentProblem(
+            f"device=cuda: {reason}; device=cpu works without, and grinnder plan with a memory.device needs none"
+        )
     return "cuda" if usable else "cpu"
 
 
@@ -44,3 +47,18 @@ def device_limit(config: RunConfig, *, planning: bool = False) -> Limit | None:
         return Limit(bytes=given, source="memory.device")
     free, _ = torch.cuda.mem_get_info()
     return Limit(bytes=max(free - max(int(free * MARGIN_SHARE), MARGIN_BYTES), 0), source="free on the GPU")
+
+
+def warm_up() -> None:
+    """Let torch and its libraries load what they load on first use: it belongs to the baseline, not to the run."""
+    rows, width, classes = 256, 64, 8
+    x = torch.randn(rows, width, device="cuda", requires_grad=True)
+    weight = torch.randn(classes, width, device="cuda", requires_grad=True)
+    target = torch.zeros(rows, dtype=torch.long, device="cuda").masked_fill(x[:, 0] > 0, 1)
+    optimizer = torch.optim.Adam([weight], lr=1e-3)
+    logits = F.linear(x, weight)
+    F.cross_entropy(logits, target, reduction="none").double().sum().backward()
+    assert weight.grad is not None
+    weight.grad.addmm_(logits.detach().t(), x.detach())
+    optimizer.step()
+    (logits.argmax(1) == target).sum().item()

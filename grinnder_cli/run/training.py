@@ -23,7 +23,7 @@ from grinnder_cli.kill import kill_point
 from grinnder_cli.model.gcn import GCN, build
 from grinnder_cli.partitioner.operator import operator
 from grinnder_cli.run import atomic, checkpoint, durable, record
-from grinnder_cli.run.device import device_limit
+from grinnder_cli.run.device import device_limit, warm_up
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.leftovers import remove_scratch
 from grinnder_cli.run.memory import PeakSampler, release_freed_memory
@@ -63,7 +63,8 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
     durable.inject(config.storage)
     check_parent(Path(config.storage.dir))
     preparing, visiting = _stoppable(stop, "preparation"), _stoppable(stop, "visit")
-    device_limit(config)  # CUDA's own host memory belongs to the baseline
+    if device_limit(config):  # CUDA's own host memory belongs to the baseline
+        warm_up()
     with _device_memory(config), PeakSampler() as memory, ExitStack() as stack:
         saved = checkpoint.load_newest(run.path) if resume else None
         for warning in saved.warnings if saved else ():
