@@ -179,7 +179,7 @@ def make_plan(
     gathered = frozenset(names) if config.plan.exchange == "gather" else frozenset()
     value, _ = steady(program(ax, gathered, horizon), trial)
     if config.plan.exchange == "auto":
-        if value[0]:  # packs are laid out beside what they are cut from: whole chunks may fit where they do not
+        if tiers and not tiers[gathered].fits:  # packs lie beside what they are cut from: whole chunks may fit there
             other, _ = steady(program(ax, frozenset(names), horizon), trial)
             gathered, value = (gathered, value) if other[0] else (frozenset(names), other)
         for name in names:  # whole chunks only where they never come from storage
