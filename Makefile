@@ -18,7 +18,7 @@ test: setup ## Run every test, those of the native code too
 	$(PYTHON) -m pytest $(ARGS)
 
 test-gpu: setup ## Run the tests that need a GPU; without one they skip and say why
-	$(PYTHON) -m pytest -m requires_gpu -rs $(ARGS)
+	GRINNDER_TEST_GPU=1 $(PYTHON) -m pytest -m requires_gpu -rs $(ARGS)
 
 setup: $(VENV)/.stamp-native ## Virtual environment, packages, native build
 

@@ -10,6 +10,8 @@ import pytest
 from grinnder_cli.run import numerics
 
 os.environ.update(numerics.environment(os.environ))  # before anything imports torch: as a worker has it
+if os.environ.get("GRINNDER_TEST_GPU") != "1":  # `make test` is the same everywhere; `make test-gpu` is for GPUs
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 NATIVE = Path(__file__).parents[1] / "native"
 
@@ -23,7 +25,7 @@ def pytest_collection_modifyitems(items):
 
     usable, reason = cuda.status()
     for item in marked if not usable else []:
-        item.add_marker(pytest.mark.skip(reason=reason))
+        item.add_marker(pytest.mark.skip(reason=f"{reason}; make test-gpu runs it where there is one"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -67,7 +67,7 @@ def describe(config: RunConfig, prepared: "Prepared") -> dict[str, Any]:
     """Everything `plan --json` says; bytes, of the whole run unless named per epoch."""
     plan, facts = prepared.plan, prepared.partition.facts
     total, steady = (plan.total, plan.steady) if plan and plan.fits else (Traffic(), Traffic())
-    least = prepared.least_bytes
+    least, device = prepared.least_bytes, prepared.device.bytes if prepared.device else 0
     return {
         "predicted_read_bytes": total.read_bytes,
         "predicted_write_bytes": total.write_bytes,
@@ -76,11 +76,11 @@ def describe(config: RunConfig, prepared: "Prepared") -> dict[str, Any]:
         "asked_bytes_per_epoch": steady.asked_bytes,
         "lower_bound_read_bytes": lower_bound_read_bytes(plan) * config.epochs if plan and plan.fits else 0,
         "min_host_bytes": least,
-        "min_device_bytes": plan.device.least if plan and plan.device else 0,
+        "min_device_bytes": prepared.least_device_bytes,
         "device": _device(plan),
         "host_budget_bytes": prepared.budget.bytes,
-        "device_budget_bytes": prepared.device.bytes if prepared.device else 0,
-        "fits": least <= prepared.budget.bytes and not (plan and plan.device and not plan.device.fits),
+        "device_budget_bytes": device,
+        "fits": least <= prepared.budget.bytes and prepared.least_device_bytes <= device,
         "parts": prepared.partition.parts,
         "alpha": facts["alpha"],
         "alpha_out": facts["alpha_out"],

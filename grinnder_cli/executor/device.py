@@ -7,7 +7,7 @@ overlap the computation of another. All of it is allocated once.
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -17,6 +17,9 @@ from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.device import DeviceTier
 from grinnder_cli.plan.simulate import StepActions
 from grinnder_cli.plan.steps import Chunk, Kind, TensorSpec
+
+if TYPE_CHECKING:
+    from grinnder_cli.executor.intake import Intake
 
 _numbers = itertools.count(1)
 
@@ -64,25 +67,26 @@ class Slot:
     """Device memory that visits use in turn.
 
     Attributes:
+        at: bytes taken.
         free: fence after which the next visit may overwrite it.
         writing: chunks on their way from here to storage, without a detour through host memory.
     """
 
     def __init__(self, memory: Tensor) -> None:
-        self._memory, self._at = memory, 0
+        self._memory, self.at = memory, 0
         self.free: Any = None
         self.writing: list[Chunk] = []
 
     def open(self) -> None:
         """Begin anew."""
-        self._at = 0
+        self.at = 0
 
     def take(self, nbytes: int) -> Tensor:
         """uint8 [padded]: the next bytes, whole blocks."""
-        begin = self._at
-        self._at = begin + padded(nbytes)
-        assert self._at <= len(self._memory), "a visit needs more device memory than was planned"
-        return self._memory[begin : self._at]
+        begin = self.at
+        self.at = begin + padded(nbytes)
+        assert self.at <= len(self._memory), "a visit needs more device memory than was planned"
+        return self._memory[begin : self.at]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,25 +111,30 @@ class Device:
 
     Attributes:
         gpu: streams and copies.
-        tier: the plan's.
+        tier: the plan's; recorded: how many recordings it has room for.
         arena, inputs, outputs: see the module's text.
         handed: outputs of the visit before, still in its output slot.
+        admitting: chunks on their way from storage into the cache, and whose intake waits for them.
         h2d_bytes, d2h_bytes: queued so far.
         spans: of each visit of an epoch, (what it waited for, computation began, ended).
-        recordings: by actions and slots; None: seen once, to be recorded when seen again.
+        seen: actions, slots and places of computations that ran once; the second time they are recorded.
+        recordings: by the same.
     """
 
     gpu: Gpu
     tier: DeviceTier
     tensors: dict[str, TensorSpec]
+    recorded: int
     arena: Tensor = field(init=False)
     inputs: list[Slot] = field(init=False)
     outputs: list[Slot] = field(init=False)
     handed: dict[Chunk, Tensor] = field(default_factory=dict)
+    admitting: "dict[Chunk, Intake]" = field(default_factory=dict)
     h2d_bytes: int = 0
     d2h_bytes: int = 0
     spans: list[tuple[list[Any], Any, Any]] = field(default_factory=list)
-    recordings: dict[tuple[int, int, int], Recording | None] = field(default_factory=dict)
+    seen: set[tuple[int, ...]] = field(default_factory=set)
+    recordings: dict[tuple[int, ...], Recording] = field(default_factory=dict)
     _ordered: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -159,8 +168,8 @@ class Device:
             buffer = host.pool.take(padded(nbytes))
             host.wait([host.load(chunk, buffer)])
             self.gpu.upload(self.held(chunk), buffer.array[:nbytes])
-            buffer.read = Pending(self.gpu, IN)
-            buffer.read.seal()
+            buffer.read[IN] = copied = Pending(self.gpu, IN)
+            copied.seal()
             host.pool.give(buffer)
         self.gpu.order(COMPUTE, self.gpu.record(IN))
         self.gpu.synchronize()

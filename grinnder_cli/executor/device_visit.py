@@ -20,7 +20,6 @@ from grinnder_cli.executor.visit import Visit
 from grinnder_cli.model.kernels import gather_rows
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.partitioner.operator import OperatorSizes
-from grinnder_cli.plan.memory import MOST_RECORDED
 from grinnder_cli.plan.simulate import Action, Do, StepActions
 from grinnder_cli.plan.steps import Access, Mode
 from grinnder_cli.storage.buffers import Buffer, Fence
@@ -81,6 +80,7 @@ class DeviceVisit(Visit):
             return target
         buffer = find(action)
         if action.do in (Do.HIT, Do.TAKE):
+            self._intake.await_chunk(action.chunk)
             self._intake.upload(buffer, target)
         else:
             self._intake.upload_when_read(action, buffer, target)
@@ -95,6 +95,8 @@ class DeviceVisit(Visit):
             self._own = self._intake.take(action.nbytes)[: action.nbytes]
             self._intake.upload(buffer, self._own)
         elif buffer.pinned >= action.nbytes:
+            self._intake.await_chunk(action.chunk)
+            self._halo_memory()  # here, not when it is launched: places in the slot follow the actions alone
             segment = self._segment(action.chunk.part, buffer.array[: action.nbytes], buffer.address)
             self._intake.collect(buffer, segment)
         else:
@@ -124,6 +126,7 @@ class DeviceVisit(Visit):
 
     def _gather_here(self, action: Action, buffer: Buffer) -> None:
         """Rows of memory the device cannot reach: gathered by the processor, piece by piece."""
+        self._intake.await_chunk(action.chunk)
         self._intake.arrive()
         self.gpu.synchronize()
         part = self._segment(action.chunk.part, buffer.array, buffer.address)
@@ -184,19 +187,21 @@ class DeviceVisit(Visit):
             self.compute(stages, tally, epoch)
             self._make_packs()
 
-        key, recordings = (id(self.actions), *self._turns), self.device.recordings
-        if key not in recordings:
-            if len(recordings) < MOST_RECORDED:
-                recordings[key] = None
-            work()
-            return
-        recording = recordings[key]
-        if recording is None:
+        device, at = self.device, (self._input_slot.at, self._output_slot.at)
+        places = (0 if memory is None else memory.data_ptr() for memory in (own, halo))
+        key = (id(self.actions), *self._turns, *places)
+        recording = device.recordings.get(key)
+        if recording is None and key in device.seen and len(device.recordings) < device.recorded:
             recorded = self.gpu.capture(work)
             if recorded is None:
-                work()
-                return
-            recording = recordings[key] = Recording(self.actions, recorded, self._outputs, self._packs)
+                self._input_slot.at, self._output_slot.at = at
+            else:
+                recording = Recording(self.actions, recorded, self._outputs, self._packs)
+                device.recordings[key] = recording
+        if recording is None:
+            device.seen.add(key)
+            work()
+            return
         recording.work.replay()
         self._outputs, self._packs = recording.outputs, recording.packs
 
@@ -242,22 +247,19 @@ class DeviceVisit(Visit):
                 inbox = self.device.held(access.chunk)[access.offset : access.offset + access.nbytes]
                 self._pack(self._sent(access), *self._pack_rows(self._sent(access), access.chunk.part), inbox)
         sends = [a for a in self.step.writes if a.mode is Mode.SEND]
-        begin = 0
-        while begin < len(sends):  # neighbours in the list of rows go together
-            end, total = begin + 1, sends[begin].nbytes
-            first, count = self._pack_rows(self._sent(sends[begin]), sends[begin].chunk.part)
-            while end < len(sends):
-                nearby, more = self._pack_rows(self._sent(sends[end]), sends[end].chunk.part)
-                if nearby != first + count:
-                    break
-                end, total, count = end + 1, total + sends[end].nbytes, count + more
-            memory = self._output_slot.take(total)[:total]
-            self._pack(self._sent(sends[begin]), first, count, memory)
-            at = 0
-            for access in sends[begin:end]:
-                self._packs[access.chunk.part] = memory[at : at + access.nbytes]
-                at += access.nbytes
-            begin = end
+        memory, at = self._output_slot.take(sum(a.nbytes for a in sends)), 0
+        runs: list[tuple[str, int, int, int]] = []  # (tensor, first row, rows, where): neighbours in the list together
+        for access in sends:
+            name, reader = self._sent(access), access.chunk.part
+            first, count = self._pack_rows(name, reader)
+            if runs and runs[-1][0] == name and runs[-1][1] + runs[-1][2] == first:
+                runs[-1] = (name, runs[-1][1], runs[-1][2] + count, runs[-1][3])
+            else:
+                runs.append((name, first, count, at))
+            self._packs[reader] = memory[at : at + access.nbytes]
+            at += access.nbytes
+        for name, first, count, begin in runs:
+            self._pack(name, first, count, memory[begin : begin + count * self._row_bytes(name)])
 
     @staticmethod
     def _sent(access: Access) -> str:
@@ -269,8 +271,8 @@ class DeviceVisit(Visit):
 
     def _download(self, buffer: Buffer, begin: int, source: Tensor) -> None:
         """Copy out behind whatever still reads the buffer."""
-        if buffer.read:
-            self.device.order(OUT, cast(Pending, buffer.read))
+        for fence in buffer.read.values():
+            self.device.order(OUT, cast(Pending, fence))
         self.gpu.download(buffer.array[begin : begin + len(source)], source)
         self.device.d2h_bytes += len(source)
         if self._out_fence.sealed:

@@ -174,6 +174,8 @@ class CudaGpu:
                 work()
             finally:
                 graph.capture_end()
+        except torch.cuda.OutOfMemoryError:
+            raise
         except RuntimeError as error:  # an operator that waits for the device, or a library that allocates
             logging.getLogger("grinnder.gpu").warning("visits are queued one kernel at a time: %s", error)
             self._capturing = False

@@ -78,9 +78,8 @@ class Host:
     def wait(self, tickets: list[Ticket]) -> None:
         """Finish reads."""
         start = time.perf_counter()
-        for ticket in tickets:
-            self.store.wait(ticket)
-        tickets.clear()
+        while tickets:
+            self.store.wait(tickets.pop(0))
         self.clock.read_wait += time.perf_counter() - start
 
     # ------------------------------------------------------------------ leaving the cache

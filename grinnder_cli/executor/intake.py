@@ -12,7 +12,8 @@ from torch import Tensor
 from grinnder_cli.executor.device import Device, Pending, Slot
 from grinnder_cli.executor.gpu import GATHER, IN, Segment
 from grinnder_cli.executor.host import Host
-from grinnder_cli.plan.simulate import Action
+from grinnder_cli.plan.simulate import Action, Do
+from grinnder_cli.plan.steps import Chunk
 from grinnder_cli.storage.buffers import Buffer
 from grinnder_cli.storage.store import Ticket
 
@@ -38,7 +39,7 @@ class Intake:
         self._opened = False
         self._collected: list[tuple[Pending | None, Segment]] = []
         self._loading: list[tuple[Buffer, Tensor]] = []
-        self._coming: set[str] = set()
+        self._coming: set[Chunk] = set()
         self._arrivals: dict[str, Pending] = {}
 
     # ------------------------------------------------------------------ memory
@@ -63,12 +64,20 @@ class Intake:
             self._device.order(IN, cast(Pending, buffer.filled))
         self._device.gpu.upload(target, buffer.array[: len(target)])
         self._device.h2d_bytes += len(target)
-        buffer.read = self._arriving(IN)
+        buffer.read[IN] = self._arriving(IN)
 
     def upload_when_read(self, action: Action, buffer: Buffer, target: Tensor) -> None:
         """Copy a buffer that is still being read from storage, at `arrive`."""
         self._loading.append((buffer, target))
-        self._coming.add(action.chunk.tensor)
+        self._coming.add(action.chunk)
+        if action.do is Do.ADMIT:
+            self._device.admitting[action.chunk] = self
+
+    def await_chunk(self, chunk: Chunk) -> None:
+        """Before a resident chunk is used: the visit that brought it into the cache may still be reading it."""
+        reader = self._device.admitting.get(chunk)
+        if reader:
+            reader.arrive()
 
     def read_directly(self, action: Action, target: Tensor) -> None:
         """From storage into device memory, with no detour through a buffer."""
@@ -76,11 +85,13 @@ class Intake:
             self._slot.free.wait()
         self._host.before_reading(action.chunk)
         self._reads.append(self._host.store.read_async(action.chunk.tensor, action.chunk.part, target))
-        self._coming.add(action.chunk.tensor)
+        self._coming.add(action.chunk)
 
     def arrive(self) -> None:
         """Finish reads from storage and copy in what they brought."""
         self._host.wait(self._reads)
+        for chunk in self._coming:
+            self._device.admitting.pop(chunk, None)
         self._coming.clear()
         loading, self._loading = self._loading, []
         for buffer, target in loading:
@@ -90,13 +101,13 @@ class Intake:
     def collect(self, buffer: Buffer, segment: Segment) -> None:
         """Take these rows with the next launch."""
         self._collected.append((cast("Pending | None", buffer.filled), segment))
-        buffer.read = self._arriving(GATHER)
+        buffer.read[GATHER] = self._arriving(GATHER)
 
     def _flush(self) -> None:
         """Launch what was collected, what is there already ahead of what is still being filled."""
         if not self._collected:
             return
-        if any(name.startswith("recv") for name in self._coming):
+        if any(chunk.tensor.startswith("recv") for chunk in self._coming):
             self.arrive()
         if IN in self._arrivals:  # the list of rows may be among it
             self._device.order(GATHER, self._arrivals[IN])

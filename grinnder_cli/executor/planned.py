@@ -76,8 +76,12 @@ class PlannedRunner:
         self._device: Device | None = None
         if plan.device:
             assert gpu is not None, "a plan for a device needs one"
-            self._device = Device(gpu, plan.device, plan.program.tensors)
-            self._device.load_constants(self._host, check)
+            self._device = Device(gpu, plan.device, plan.program.tensors, plan.need.recorded)
+            try:
+                self._device.load_constants(self._host, check)
+            except BaseException:
+                self.close()
+                raise
         where = next(model.parameters()).device
         self._tallies = Tally(where), Tally(where)
         self._kept = -1

@@ -30,6 +30,9 @@ MOST_RECORDED = 1024
 RECORDED_BYTES = 160 << 10
 """Host memory of one recording: a CUDA graph of some forty kernels, and what the driver keeps of it."""
 
+BOUNCE_BYTES = {"kvikio": 64 << 20}
+"""Pinned memory through which a backend without GPUDirect passes transfers from and to device memory."""
+
 SLACK_BYTES = 2 << 20
 """Steps, tables and Python objects of the plan itself."""
 
@@ -48,6 +51,7 @@ class Need:
         overlapped: `visit` when the next visit's reads are on their way meanwhile.
         computing: `visit` when everything it reads is resident.
         chunks: all chunks the steps touch; a cache of this size holds everything.
+        recorded: visits on a device whose computation is recorded, part of `fixed`.
     """
 
     fixed: int
@@ -55,6 +59,7 @@ class Need:
     overlapped: int
     computing: int
     chunks: int
+    recorded: int = 0
 
     @property
     def least(self) -> int:
@@ -62,11 +67,12 @@ class Need:
         return self.fixed + self.visit
 
 
-def need(program: PullProgram, *, device: bool = False) -> Need:
+def need(program: PullProgram, *, device: bool = False, bounce: int = 0) -> Need:
     """What the program needs.
 
     Args:
         device: visits are assembled and computed in device memory; host memory holds what comes and goes.
+        bounce: bytes the storage backend passes device memory through.
     """
     units = [program.unit(epoch) for epoch in (program.first, program.first + 1, program.last)]
     phases = {unit.phase: unit.steps for unit in units}
@@ -81,18 +87,19 @@ def need(program: PullProgram, *, device: bool = False) -> Need:
         overlapped = max(overlapped, *map(sum, zip(wholes, [*reads[1:], 0], strict=True)))
     recorded = 0
     if device:  # constants on their way to where they stay
-        recorded = RECORDED_BYTES * min(2 * max(map(len, phases.values())), MOST_RECORDED)
+        recorded = min(2 * max(map(len, phases.values())), MOST_RECORDED)  # those of even and of odd epochs
         visit = max([visit, *(padded(program.tensors[c.tensor].chunk_bytes[c.part]) for c in program.resident)])
         overlapped = max(overlapped, visit)
     weights = WEIGHT_COPIES * program.model.parameter_count * program.itemsize
     tables = 4 * program.sizes.halo_in.nbytes
     edges = 2 * program.sizes.parts * BLOCK
     return Need(
-        fixed=weights + tables + edges + recorded + SLACK_BYTES,
+        fixed=weights + tables + edges + recorded * RECORDED_BYTES + bounce + SLACK_BYTES,
         visit=visit,
         overlapped=overlapped,
         computing=computing,
         chunks=sum(t.total_bytes for t in program.tensors.values() if t.name in touched),
+        recorded=recorded,
     )
 
 
@@ -130,8 +137,13 @@ def _rest(program: PullProgram, step: Step) -> int:
     return total + LOCAL_TEMPORARIES * stretch * model.widest * program.itemsize
 
 
+def pyg_input_bytes(model: ModelSpec, nodes: int, edges: int, itemsize: int) -> int:
+    """Host memory of method=pyg on a device, bytes: input and adjacency, on their way there."""
+    return 2 * (8 + itemsize) * edges + nodes * (8 + model.layers[0].d_in * itemsize) + SLACK_BYTES
+
+
 def pyg_bytes(model: ModelSpec, nodes: int, edges: int, itemsize: int) -> int:
-    """Host memory of method=pyg, bytes: input, adjacency, what autograd saves, gradients in flight (csr; roughly)."""
+    """Memory of method=pyg where it computes, bytes: input, adjacency, autograd's tensors, gradients (csr; roughly)."""
     saved = sum(4 * layer.d_out + layer.exchanged for layer in model.layers)
     widths = model.layers[0].d_in + saved + 4 * model.widest
     adjacency = 2 * (8 + itemsize) * edges + 8 * nodes

@@ -16,7 +16,7 @@ from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.operator import OperatorSizes
 from grinnder_cli.plan.device import DeviceTier, plan_device
-from grinnder_cli.plan.memory import Need, need
+from grinnder_cli.plan.memory import BOUNCE_BYTES, Need, need
 from grinnder_cli.plan.methods.pull import PullProgram
 from grinnder_cli.plan.schedule import Schedule, make_schedule
 from grinnder_cli.plan.simulate import EpochActions, Traffic
@@ -129,6 +129,7 @@ def make_plan(
     """
     itemsize = np.dtype(config.dtype).itemsize
     whole = config.method.name == "inmemory"
+    bounce = BOUNCE_BYTES.get(config.storage.name, 0) if device_budget is not None else 0
     resident = whole and device_budget is None
     last = max(config.epochs, first + 1) - 1
     tiers: dict[frozenset[str], DeviceTier] = {}
@@ -146,7 +147,7 @@ def make_plan(
         return replace(plain, resident=tiers[gathered].resident, _passes={})
 
     def build(candidate: PullProgram, cache: str, *, single: bool = False) -> tuple[Schedule, Need, int]:
-        wants = need(candidate, device=device_budget is not None)
+        wants = need(candidate, device=device_budget is not None, bounce=bounce)
         if resident:
             everything = make_schedule(candidate, "opt", wants.chunks, lookahead=False, single=True)
             peak = max(epoch.peak for epoch in everything.totals())

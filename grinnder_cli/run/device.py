@@ -62,3 +62,6 @@ def warm_up() -> None:
     weight.grad.addmm_(logits.detach().t(), x.detach())
     optimizer.step()
     (logits.argmax(1) == target).sum().item()
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()  # those of this stream: the run computes on another
+    torch.cuda.empty_cache()

@@ -23,7 +23,7 @@ from grinnder_cli.model.spec import ModelSpec, describe
 from grinnder_cli.partitioner import methods, operator
 from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
 from grinnder_cli.partitioner.partition import Partition, partition, store_key, store_path
-from grinnder_cli.plan.memory import SLACK_BYTES, pyg_bytes
+from grinnder_cli.plan.memory import SLACK_BYTES, pyg_bytes, pyg_input_bytes
 from grinnder_cli.plan.planner import Plan, make_plan
 from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.memory import Limit, host_limit
@@ -70,12 +70,19 @@ class Prepared:
     @property
     def least_bytes(self) -> int:
         """The smallest memory.host that works now, preparation still to be done included."""
-        run = self.plan.least if self.plan else self._whole_bytes()
-        return max(run, *self._pending())
+        of = pyg_input_bytes if self.device else pyg_bytes
+        return max(self.plan.least if self.plan else self._whole_bytes(of), *self._pending())
 
-    def _whole_bytes(self) -> int:
+    @property
+    def least_device_bytes(self) -> int:
+        """The smallest memory.device that works; 0 without a device."""
+        if self.device is None:
+            return 0
+        return self.plan.device.least if self.plan and self.plan.device else self._whole_bytes(pyg_bytes)
+
+    def _whole_bytes(self, of: Callable[[ModelSpec, int, int, int], int]) -> int:
         edges, itemsize = int(self.sizes.edges_in.sum()), np.dtype(self.sizes.dtype).itemsize
-        return pyg_bytes(self.model, self.graph.num_nodes, edges, itemsize)
+        return of(self.model, self.graph.num_nodes, edges, itemsize)
 
     def _pending(self) -> list[int]:
         """Host memory of preparation not found in a store, bytes per stage."""
@@ -132,7 +139,7 @@ def prepare_run(
     if method != "pull" and config.parts not in ("auto", 1):
         raise ConfigError(f"method={method} holds the whole graph: parts={config.parts} cannot be; leave parts out")
 
-    counts, least = [config.parts] if config.parts != "auto" else [1], 0
+    counts, least, limiting = [config.parts] if config.parts != "auto" else [1], 0, ""
     while True:
         parts = int(counts[-1])
         part, seconds = _partition(config, graph, parts, folder, budget, check, afford)
@@ -140,10 +147,11 @@ def prepare_run(
         plan = _plan(config, model, sizes, budget, device, first) if method != "pyg" else None
         if plan is None or plan.fits or config.parts != "auto" or 2 * parts > graph.num_nodes:
             break
-        wants = plan.need.least if plan.capacity < 0 or plan.device is None else plan.device.least
-        if least and wants > least * WORTHWHILE:
+        host = plan.capacity < 0 or plan.device is None
+        wants = plan.need.least if host else plan.device.least  # type: ignore[union-attr]
+        if least and limiting == ("host" if host else "device") and wants > least * WORTHWHILE:
             break
-        least = wants
+        least, limiting = wants, "host" if host else "device"
         counts.append(2 * parts)
         check()
     return Prepared(
@@ -198,11 +206,12 @@ def require_fit(config: RunConfig, prepared: Prepared) -> None:
             f"needs {units.format_size(least)} of host memory at parts={prepared.partition.parts}, "
             f"{units.format_size(budget.bytes)} allowed ({budget.source}); set memory.host={least}{more}"
         )
-    tier = prepared.plan.device if prepared.plan else None
-    if prepared.device and tier and not tier.fits:
+    needs, device = prepared.least_device_bytes, prepared.device
+    if device and needs > device.bytes:
+        without = "" if config.device == "cuda" else ", or set device=cpu"
         raise DoesNotFit(
-            f"needs {units.format_size(tier.least)} of device memory at parts={prepared.partition.parts}, "
-            f"{units.format_size(tier.budget)} available ({prepared.device.source}); {_what_fits(config, prepared)}"
+            f"needs {units.format_size(needs)} of device memory at parts={prepared.partition.parts}, "
+            f"{units.format_size(device.bytes)} available ({device.source}); {_what_fits(config, prepared)}{without}"
         )
 
 
@@ -210,7 +219,7 @@ def _what_fits(config: RunConfig, prepared: Prepared) -> str:
     """The parts at which the device's memory is enough, tried out where that takes seconds only."""
     assert prepared.device is not None
     graph, parts = prepared.graph, 2 * prepared.partition.parts
-    if prepared.method == "inmemory":
+    if prepared.method != "pull":
         return "method=pull needs less"
     while parts <= graph.num_nodes and graph.num_nodes + graph.num_edges <= TRIED_SIZE and not prepared.searched:
         made, _ = _partition(config, graph, parts, prepared.data_dir, prepared.budget, lambda: None, _ignore)

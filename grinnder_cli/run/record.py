@@ -166,6 +166,8 @@ def first_screen(
         )
     if prepared.device:
         say(_device_line(prepared, prepared.device))
+    elif config.memory.device != "auto":
+        progress.warn("memory.device is not used: the run computes on the CPU")
     say(
         f"host memory {units.format_size(prepared.budget.bytes)} ({prepared.budget.source}) above a baseline of "
         f"{units.format_size(baseline)}; least that works {units.format_size(prepared.least_bytes)}"

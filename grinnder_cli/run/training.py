@@ -28,7 +28,7 @@ from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.leftovers import remove_scratch
 from grinnder_cli.run.memory import PeakSampler, release_freed_memory
 from grinnder_cli.run.metrics import MetricsFile
-from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
+from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit, resolved_method
 from grinnder_cli.run.progress import Progress
 from grinnder_cli.run.signals import StopFlag
 from grinnder_cli.storage import open_backend
@@ -63,9 +63,10 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
     durable.inject(config.storage)
     check_parent(Path(config.storage.dir))
     preparing, visiting = _stoppable(stop, "preparation"), _stoppable(stop, "visit")
-    if device_limit(config):  # CUDA's own host memory belongs to the baseline
-        warm_up()
-    with _device_memory(config), PeakSampler() as memory, ExitStack() as stack:
+    with _device_memory(config), ExitStack() as stack:
+        if device_limit(config):
+            warm_up()  # CUDA's own host memory belongs to the baseline
+        memory = stack.enter_context(PeakSampler())
         saved = checkpoint.load_newest(run.path) if resume else None
         for warning in saved.warnings if saved else ():
             progress.warn(warning)
@@ -94,12 +95,17 @@ def _device_memory(config: RunConfig) -> Iterator[None]:
     """The device may have less than the plan was told: another process, or a plan that is wrong."""
     try:
         yield
-    except torch.cuda.OutOfMemoryError as error:
+    except RuntimeError as error:
+        # cuBLAS says in its own words that its workspace could not be had.
+        if not isinstance(error, torch.cuda.OutOfMemoryError) and "CUBLAS_STATUS_ALLOC_FAILED" not in str(error):
+            raise
         free, total = torch.cuda.mem_get_info()
+        remedy = "use more parts, or set memory.device to what other processes leave"
+        if resolved_method(config) != "pull":
+            remedy = "method=pull needs less"
         raise DoesNotFit(
-            f"the GPU ran out of memory: {units.format_size(torch.cuda.max_memory_allocated())} in use at parts="
-            f"{config.parts}, {units.format_size(free)} of {units.format_size(total)} free now; use more parts, or set "
-            "memory.device to what other processes leave"
+            f"the GPU ran out of memory with {units.format_size(torch.cuda.max_memory_reserved())} in use, "
+            f"{units.format_size(free)} of {units.format_size(total)} free now; {remedy}"
         ) from error
 
 

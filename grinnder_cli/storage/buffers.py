@@ -65,7 +65,8 @@ class Buffer:
         mapped: bytes of address space.
         resident: bytes, from the start on, that may hold memory.
         pinned: bytes, from the start on, that a device may copy from and to.
-        read, filled: what a device still does: reading this memory, filling it; None: nothing.
+        read: what a device still reads this memory with, by stream.
+        filled: what a device still fills it with; None: nothing.
     """
 
     __slots__ = (
@@ -75,7 +76,7 @@ class Buffer:
 
     def __init__(self, nbytes: int, mapped: int, pinner: Pinner | None = None) -> None:
         self._pinner, self.pinned = pinner, 0
-        self.read: Fence | None = None
+        self.read: dict[str, Fence] = {}
         self.filled: Fence | None = None
         spare = HUGE_BYTES if mapped >= HUGE_BYTES else 0  # address space only, to begin at a huge page
         # private: shared memory would not count as RssAnon, nor take huge pages
@@ -107,10 +108,14 @@ class Buffer:
 
     def quiesce(self) -> None:
         """Wait until no device works on this memory."""
-        for fence in (self.read, self.filled):
-            if fence:
-                fence.wait()
-        self.read = self.filled = None
+        for fence in (*self.read.values(), *([self.filled] if self.filled else [])):
+            fence.wait()
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing works on this memory any more, as the caller knows."""
+        self.read.clear()
+        self.filled = None
 
     def unpin(self) -> None:
         """Take the memory from the device's reach again; before it may leave this process."""
@@ -218,8 +223,9 @@ class BufferPool:
         bisect.insort(self._idle, buffer, key=_resident)
 
     def close(self) -> None:
-        """Take all memory from the device's reach; afterwards no buffer may be used."""
+        """Take all memory from the device's reach, which is at rest; afterwards no buffer may be used."""
         for buffer in (*self._lent.values(), *self._idle):
+            buffer.forget()
             buffer.unpin()
 
     def _pick(self, wanted: int) -> Buffer | None:

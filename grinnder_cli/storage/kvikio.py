@@ -29,9 +29,6 @@ from grinnder_cli.storage.transfer import PIECE_BYTES, TransferRules, View
 THREADS = 8
 """Transfers in flight: as many threads here, which wait, as in kvikio, which work."""
 
-BOUNCE_BYTES = THREADS * PIECE_BYTES
-"""Host memory that compatibility mode pins once device memory is transferred: not a part of the buffer pool."""
-
 NVIDIA_FS = Path("/proc/driver/nvidia-fs/stats")
 """There while the kernel module of GPUDirect Storage is loaded."""
 

@@ -274,7 +274,9 @@ GRINNDER_EXPORT int grinnder_cuda_devices(void) {
         grinnder::error_text = "no CUDA driver";
         return 0;
     }
-    return grinnder::result(cudaGetDeviceCount(&count)) ? 0 : count;
+    if (grinnder::result(cudaGetDeviceCount(&count)) || count == 0) return 0;
+    cudaFuncAttributes found;  // fails where none of the built architectures runs here
+    return grinnder::result(cudaFuncGetAttributes(&found, grinnder::dropout<true>)) ? 0 : count;
 }
 
 GRINNDER_EXPORT const char *grinnder_cuda_error(void) { return grinnder::error_text; }

@@ -136,3 +136,37 @@ def test_a_killed_worker_is_one_row_of_a_sweep(tmp_path):
     members = json.loads(index.read_text())["members"]
     assert [(m["status"], m["exit_code"]) for m in members] == [("failed", 137), ("complete", 0)]
     assert "1 of 2 runs complete" in out
+
+
+def test_a_gpu_that_is_not_there(tmp_path):
+    refuse(tmp_path, "train", "dataset=karate", "device=cuda", code=3, says="device=cuda: .*; device=cpu works without")
+    refuse(
+        tmp_path,
+        "train",
+        "dataset=karate",
+        "device=cuda",
+        "dtype=float64",
+        code=2,
+        says="dtype=float64 needs device=cpu",
+    )
+    refuse(tmp_path, "train", "dataset=karate", "memory.device=lots", code=2, says="memory.device=lots")
+    done = grinnder(tmp_path, "train", "dataset=karate", "epochs=1", "memory.device=8GiB", **REAL)
+    assert done.returncode == 0 and "memory.device is not used" in done.stderr
+
+
+def test_planning_for_a_gpu_needs_none(tmp_path):
+    keys = ["dataset=sbm", "partitioner=random", "device=cuda", "hidden=64", "parts=auto"]
+
+    def plan(*more: str) -> dict:
+        done = grinnder(tmp_path, "plan", *keys, *more, "--json", **REAL)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    roomy = plan("memory.device=8GiB")
+    assert roomy["fits"] and roomy["parts"] == 1 and roomy["device"]["everything"]
+    tight = plan(f"memory.device={roomy['min_device_bytes'] - 1}")
+    assert tight["fits"] and tight["parts"] > 1 and tight["min_device_bytes"] < roomy["min_device_bytes"]
+    hopeless = plan("memory.device=1MiB")
+    assert not hopeless["fits"] and hopeless["min_device_bytes"] > 1 << 20
+    pyg = plan("method=pyg", "memory.device=1MiB")
+    assert not pyg["fits"] and pyg["min_device_bytes"] > 1 << 20

@@ -11,6 +11,7 @@ import torch
 
 from grinnder_cli.executor.gpu import COMPUTE, GATHER, IN, OUT
 from grinnder_cli.model.kernels import gather_rows
+from grinnder_cli.partitioner.layout import BLOCK
 
 
 class LazyFence:
@@ -44,11 +45,13 @@ class LazyGpu:
 
     Args:
         pinnable: bytes that can be pinned; beyond them `pin` fails.
+        eager: everything at once, as early as it is asked for.
     """
 
     device = torch.device("cpu")
 
-    def __init__(self, pinnable: int = 1 << 40) -> None:
+    def __init__(self, pinnable: int = 1 << 40, *, eager: bool = False) -> None:
+        self.eager = eager
         self.queues = {stream: deque() for stream in (IN, GATHER, COMPUTE, OUT)}
         self.queued = dict.fromkeys(self.queues, 0)
         self.past = dict.fromkeys(self.queues, 0)
@@ -59,8 +62,8 @@ class LazyGpu:
     def _queue(self, stream: str, work) -> None:
         self.queued[stream] += 1
         self.queues[stream].append(work)
-        if stream == COMPUTE:
-            self.reach(COMPUTE, self.queued[COMPUTE])
+        if stream == COMPUTE or self.eager:
+            self.reach(stream, self.queued[stream])
 
     def reach(self, stream: str, at: int) -> None:
         while self.past[stream] < at:
@@ -88,7 +91,9 @@ class LazyGpu:
     # ------------------------------------------------------------------ memory
     def empty(self, nbytes: int) -> torch.Tensor:
         self.allocated += nbytes
-        return torch.full((nbytes,), 255, dtype=torch.uint8)  # NaN, or an index out of range
+        memory = torch.full((nbytes + BLOCK,), 255, dtype=torch.uint8)  # NaN, or an index out of range
+        begin = -memory.data_ptr() % BLOCK  # as O_DIRECT wants it
+        return memory[begin : begin + nbytes]
 
     def upload(self, out: torch.Tensor, source: np.ndarray) -> None:
         self._queue(IN, lambda: out.copy_(torch.from_numpy(source)))

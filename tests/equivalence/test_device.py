@@ -1,6 +1,6 @@
 """Visits on a device: whatever stays there and however late copies are, weights and bytes are those of host memory.
 
-The device is `LazyGpu`; a real one is in tests/gpu.
+The device is `LazyGpu`; a real one is in test_cuda.py.
 """
 
 from dataclasses import replace
@@ -8,9 +8,13 @@ from itertools import product
 
 import lab
 import pytest
+import torch
 from lazy_gpu import LazyGpu
 
+from grinnder_cli.executor.device_visit import DeviceVisit
 from grinnder_cli.plan.device import plan_device
+from grinnder_cli.storage import BACKENDS
+from grinnder_cli.storage.posix import PosixBackend
 
 SHAPES = {
     "plain": {},
@@ -55,3 +59,91 @@ def test_any_share_on_the_device_trains_the_same_model(graph, tmp_path, shape):
         assert lab.same_weights(got, want), (share, exchange, cache)
         assert got.losses == want.losses and got.accuracy == want.accuracy
         assert got.measured == got.prepared.plan.total
+
+
+def held_share(cfg, share: float) -> str:
+    least, everything = tier_sizes(cfg)
+    return str(int(least + share * (everything - least)) if share else least)
+
+
+class LateBackend(PosixBackend):
+    """Reads when it is waited for, and not before."""
+
+    def submit(self, op, handle, offset, view):
+        if op == "write":
+            return super().submit(op, handle, offset, view)
+        view[:] = 255
+        return op, handle, offset, view
+
+    def finish(self, pending):
+        return super().finish(super().submit(*pending) if isinstance(pending, tuple) else pending)
+
+
+@pytest.mark.parametrize("exchange", ["gather", "pack"])
+def test_copies_as_early_as_they_are_asked_for(graph, tmp_path, monkeypatch, exchange):
+    """A chunk that one visit is still reading into the cache is waited for by the next one that finds it there."""
+    base = lab.config(graph, tmp_path, parts=4, epochs=3, ax="off", residual=True, exchange=exchange, cache="opt")
+    want = lab.run(base)
+    monkeypatch.setitem(BACKENDS, "posix", LateBackend)
+    prepared = lab.prepare_run(base)
+    tier = lab.make_plan(base, prepared.model, prepared.sizes, 1 << 30, device_budget=0).device
+    for more in (0, 20_000):
+        roomy = tier.fixed + 2 * tier.inputs + 3 * tier.outputs + more
+        cfg = replace(base, memory=replace(base.memory, device=str(roomy), host="1GiB"))
+        got = lab.run(cfg, LazyGpu(eager=True))
+        assert got.prepared.plan.schedule.lookahead and not got.prepared.plan.device.everything
+        assert lab.same_weights(got, want), more
+
+
+def test_memory_that_cannot_be_pinned(graph, tmp_path):
+    base = lab.config(graph, tmp_path, parts=5, epochs=4, exchange="gather", cache="opt", dropout=0.5)
+    cfg = replace(base, memory=replace(base.memory, device=held_share(base, 0.0)))
+    for pinnable in (0, 100_000):
+        assert lab.same_weights(lab.run(cfg, LazyGpu(pinnable)), lab.run(base))
+
+
+class DirectBackend(PosixBackend):
+    """Reads and writes "device" memory, which is the processor's here, as storage=kvikio does a real one's."""
+
+    device_memory = True
+
+    def submit(self, op, handle, offset, view):
+        return super().submit(op, handle, offset, view.numpy() if isinstance(view, torch.Tensor) else view)
+
+
+@pytest.mark.parametrize("exchange", ["gather", "pack"])
+def test_storage_straight_to_the_device(graph, tmp_path, monkeypatch, exchange):
+    base = lab.config(graph, tmp_path, parts=5, epochs=4, exchange=exchange, dropout=0.5, residual=True)
+    want = lab.run(base)
+    monkeypatch.setitem(BACKENDS, "posix", DirectBackend)
+    for share, cache in product((0.0, 0.3), ("none", "opt")):
+        memory = replace(base.memory, device=held_share(base, share), host="16MiB")
+        cfg = replace(base, cache=replace(base.cache, name=cache), memory=memory)
+        got = lab.run(cfg, LazyGpu(eager=True))  # what storage brings is nobody's to put off
+        assert lab.same_weights(got, want)
+        assert got.measured == got.prepared.plan.total
+
+
+def test_what_cannot_be_recorded_is_computed(graph, tmp_path):
+    """A failed recording leaves no trace: the visit computes in the memory it would have taken."""
+    base = lab.config(graph, tmp_path, parts=5, epochs=6, eval_every=9, exchange="pack", dropout=0.5)
+
+    class Refusing(LazyGpu):
+        def capture(self, work):
+            """Takes memory of the visit's slots, as recording would, and fails."""
+            held = [cell.cell_contents for cell in work.__closure__]
+            (visit,) = (content for content in held if isinstance(content, DeviceVisit))
+            visit._output_slot.at = visit._input_slot.at = 1 << 40
+
+    cfg = replace(base, memory=replace(base.memory, device=held_share(base, 0.0)))
+    assert lab.same_weights(lab.run(cfg, Refusing()), lab.run(base))
+
+
+def test_packs_with_holes(tmp_path):
+    """Some inboxes on the device, some not: the rows in between still find room."""
+    path = lab.hard_graph(tmp_path / "holes.npz", nodes=900, edges=9000)
+    base = lab.config(path, tmp_path, parts=9, epochs=2, exchange="pack", partitioner="random")
+    want = lab.run(base)
+    for share in (0.2, 0.35, 0.5, 0.65, 0.8):
+        cfg = replace(base, memory=replace(base.memory, device=held_share(base, share)))
+        assert lab.same_weights(lab.run(cfg, LazyGpu()), want), share

@@ -130,3 +130,55 @@ def test_memory_given_back_is_really_gone():
 def rss() -> int:
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon"))
+
+
+class Reading:
+    """What a device does with a buffer."""
+
+    def __init__(self) -> None:
+        self.waited = False
+
+    def wait(self) -> None:
+        self.waited = True
+
+    def done(self) -> bool:
+        return self.waited
+
+
+class Pins:
+    def __init__(self, most: int = 1 << 40) -> None:
+        self.pinned, self.most = {}, most
+
+    def pin(self, address: int, nbytes: int) -> bool:
+        if nbytes > self.most:
+            return False
+        assert address not in self.pinned
+        self.pinned[address] = nbytes
+        return True
+
+    def unpin(self, address: int) -> None:
+        del self.pinned[address]
+
+
+def test_memory_leaves_a_device_only_when_it_is_done():
+    pins = Pins()
+    pool = BufferPool(40 * BLOCK, pins)
+    buffer = pool.take(30 * BLOCK)
+    assert buffer.pinned == buffer.resident == pins.pinned[buffer.address]
+    copy, gather, fill = Reading(), Reading(), Reading()
+    buffer.read.update({"in": copy, "gather": gather})
+    buffer.filled = fill
+    pool.give(buffer)
+    assert not copy.waited, "giving a buffer back waits for nobody"
+    pool.take(35 * BLOCK)
+    assert copy.waited and gather.waited and fill.waited
+    pool.close()
+    assert not pins.pinned
+
+
+def test_what_cannot_be_pinned_serves_all_the_same():
+    pool = BufferPool(40 * BLOCK, Pins(most=10 * BLOCK))
+    small, large = pool.take(4 * BLOCK), pool.take(20 * BLOCK)
+    assert small.pinned and not large.pinned
+    large.array[:] = 1
+    pool.close()

@@ -14,6 +14,7 @@ from kvikio_here import fake_kvikio, kvikio_works
 from grinnder_cli.config.schema import StorageConfig
 from grinnder_cli.errors import EnvironmentProblem, StorageError
 from grinnder_cli.partitioner.layout import BLOCK
+from grinnder_cli.plan.memory import BOUNCE_BYTES
 from grinnder_cli.storage import kvikio as backend_module
 from grinnder_cli.storage import open_backend
 from grinnder_cli.storage.scratch import Scratch
@@ -76,7 +77,7 @@ def test_set_up_and_said(fake, make):
     get = sys.modules["kvikio.defaults"].get
     assert get("compat_mode") is fake.CompatMode.ON
     assert (get("num_threads"), get("task_size"), get("auto_direct_io_read")) == (8, 8 * MIB, True)
-    assert get("bounce_buffer_size") * get("num_threads") == backend_module.BOUNCE_BYTES
+    assert get("bounce_buffer_size") * get("num_threads") == BOUNCE_BYTES["kvikio"], "the plan counts on it"
     assert not list(Path(backend._files._scratch.path).glob("*.bin")), "the probe stayed behind"
 
 
