@@ -132,12 +132,12 @@ class Host:
 
     def settle(self, chunk: Chunk | None = None) -> None:
         """Finish writes (of one chunk, or all) and free their buffers."""
-        start = time.perf_counter()
         while self._waiting and (chunk is None or any(chunk == waiting for waiting, *_ in self._waiting)):
             _, fence, job = self._waiting.popleft()
             if fence:
                 fence.wait()
             job()
+        start = time.perf_counter()  # a device's own time, waited for above, is counted where it is spent
         pending, self._writing = self._writing, []
         for entry in pending:
             written, ticket, buffer = entry

@@ -14,7 +14,7 @@ import torch
 
 from grinnder_cli.executor.device import Device
 from grinnder_cli.executor.device_visit import DeviceVisit
-from grinnder_cli.executor.gpu import COMPUTE, Gpu
+from grinnder_cli.executor.gpu import COMPUTE, OUT, Gpu
 from grinnder_cli.executor.host import Clock, Host
 from grinnder_cli.executor.host_visit import HostVisit
 from grinnder_cli.executor.result import EpochResult
@@ -124,6 +124,8 @@ class PlannedRunner:
         if actions.step_at == len(actions.steps):
             trained = self._update()
         self._host.settle()
+        if self._device:
+            self._device.gpu.order(COMPUTE, self._device.gpu.record(OUT))  # the last copies belong to the epoch
         end = self._mark()
         if self._device:
             self._device.gpu.synchronize()

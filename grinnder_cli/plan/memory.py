@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import BLOCK, padded
+from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.methods.pull import PullProgram
 from grinnder_cli.plan.steps import Mode, Step, exchanged_name
 
@@ -27,8 +28,9 @@ WEIGHT_COPIES = 10
 MOST_RECORDED = 1024
 """Visits on a device whose computation is recorded, at most."""
 
-RECORDED_BYTES = 160 << 10
-"""Host memory of one recording: a CUDA graph of some forty kernels, and what the driver keeps of it."""
+RECORDED_BYTES, STRETCH_BYTES = 64 << 10, 48 << 10
+"""Host memory of one recording, a CUDA graph and what the driver keeps of it: in all cases, and for each stretch of
+rows, which is a dozen kernels."""
 
 BOUNCE_BYTES = {"kvikio": 64 << 20}
 """Pinned memory through which a backend without GPUDirect passes transfers from and to device memory."""
@@ -94,13 +96,18 @@ def need(program: PullProgram, *, device: bool = False, bounce: int = 0) -> Need
     tables = 4 * program.sizes.halo_in.nbytes
     edges = 2 * program.sizes.parts * BLOCK
     return Need(
-        fixed=weights + tables + edges + recorded * RECORDED_BYTES + bounce + SLACK_BYTES,
+        fixed=weights + tables + edges + recorded * _recording_bytes(program) + bounce + SLACK_BYTES,
         visit=visit,
         overlapped=overlapped,
         computing=computing,
         chunks=sum(t.total_bytes for t in program.tensors.values() if t.name in touched),
         recorded=recorded,
     )
+
+
+def _recording_bytes(program: PullProgram) -> int:
+    stretch = device_rows(program.model, program.itemsize)
+    return RECORDED_BYTES + STRETCH_BYTES * -(-int(program.sizes.rows.max()) // stretch)
 
 
 def _passing(step: Step) -> int:
