@@ -174,19 +174,18 @@ class Device:
         self.gpu.order(COMPUTE, self.gpu.record(IN))
         self.gpu.synchronize()
 
-    def split(self) -> tuple[float, float, float]:
-        """(computing, waiting for copies, idle otherwise), seconds of the COMPUTE stream since the last call.
+    def split(self) -> tuple[float, float]:
+        """(computing, waiting for copies), seconds of the COMPUTE stream since the last call.
 
-        Idle otherwise is a visit whose inputs were there and whose output slot was free: Python had not queued it yet.
+        Where it did neither, inputs were there and the output slot was free: Python had not queued the visit yet.
         """
-        computing = copying = idle = 0.0
+        computing = copying = 0.0
         last: Any = None
         for fences, start, end in self.spans:
             computing += self.gpu.seconds(start, end)
             if last is not None:
                 gap = max(self.gpu.seconds(last, start), 0.0)
-                waited = min(max([0.0, *(self.gpu.seconds(last, fence) for fence in fences)]), gap)
-                copying, idle = copying + waited, idle + gap - waited
+                copying += min(max([0.0, *(self.gpu.seconds(last, fence) for fence in fences)]), gap)
             last = end
         self.spans.clear()
-        return computing, copying, idle
+        return computing, copying

@@ -15,20 +15,9 @@ import torch
 from torch import Tensor
 
 from grinnder_cli.model import cuda
+from grinnder_cli.storage.buffers import Fence
 
 IN, GATHER, COMPUTE, OUT = "in", "gather", "compute", "out"
-
-
-class GpuFence(Protocol):
-    """A point of a stream."""
-
-    def wait(self) -> None:
-        """Block until the device is past it."""
-        ...
-
-    def done(self) -> bool:
-        """Whether it is."""
-        ...
 
 
 class Segment(NamedTuple):
@@ -80,7 +69,7 @@ class Gpu(Protocol):
         """`out[first + i] = source[rows[first + i]]` of every segment, on GATHER or COMPUTE."""
         ...
 
-    def record(self, stream: str) -> GpuFence:
+    def record(self, stream: str) -> Fence:
         """The stream's present end."""
         ...
 

@@ -171,7 +171,7 @@ class PlannedRunner:
                 "write_wait_s": clock.write_wait, "python_s": max(whole - spent, 0.0),
             }  # fmt: skip
         device = self._device
-        computing, copying, _ = device.split()
+        computing, copying = device.split()
         # Waits for storage are waits of a device with nothing to compute, too.
         copying = max(copying - clock.read_wait, 0.0)
         spent = computing + copying + clock.read_wait + clock.write_wait
@@ -184,12 +184,15 @@ class PlannedRunner:
 
     def _visits(self, actions: EpochActions) -> Iterator[Visit]:
         """Visits in order, each with its reads begun and, once it has been run, those of the next under way too."""
-        visits = [self._visit(step, turn) for turn, step in enumerate(actions.steps)]
-        for visit, following in zip(visits, [*visits[1:], None], strict=True):
+        following: Visit | None = None
+        for turn, step in enumerate(actions.steps):
             self._check()
-            if visit is visits[0]:
+            visit = following or self._visit(step, turn)
+            if turn == 0:
                 visit.bring(visit.actions.late)
-            if following:
+            following = None
+            if turn + 1 < len(actions.steps):
+                following = self._visit(actions.steps[turn + 1], turn + 1)
                 following.bring(following.actions.early)
             yield visit
             if following:

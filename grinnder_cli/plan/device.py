@@ -16,7 +16,7 @@ bus per byte held. Source of the order of the rest: method.md 5 and 6; Y_l and d
 per byte, A_hat X and Z_l 2.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -166,12 +166,6 @@ def _slot(program: PullProgram, phases: list[list[Step]], held: Iterable[Chunk])
     return max((i for i, _ in sizes), default=0), max((o for _, o in sizes), default=0)
 
 
-def _bus_bytes(program: PullProgram, step: Step) -> Iterator[tuple[Chunk, int]]:
-    """Bytes on the bus that holding a chunk saves in a step."""
-    for access in (*step.reads, *step.writes):
-        yield access.chunk, bus_bytes(program, step, access)
-
-
 def bus_bytes(program: PullProgram, step: Step, access: Access) -> int:
     """Bytes an access moves between host and device: of a source chunk only the rows wanted."""
     if access.mode is not Mode.GATHER or access.chunk.part == step.part:
@@ -184,15 +178,17 @@ def _candidates(program: PullProgram, phases: list[list[Step]]) -> list[Chunk]:
     """Every chunk the steps touch, in the order in which memory is given."""
     steps, tensors = phases[1 if len(phases) > 1 else 0], program.tensors
     saved: dict[str, int] = {}
-    for chunk, nbytes in (pair for step in steps for pair in _bus_bytes(program, step)):
-        saved[chunk.tensor] = saved.get(chunk.tensor, 0) + nbytes
+    for step in steps:
+        for access in (*step.reads, *step.writes):
+            name = access.chunk.tensor
+            saved[name] = saved.get(name, 0) + bus_bytes(program, step, access)
     groups: dict[str, int] = {}
     for name, nbytes in saved.items():
         groups[_group(name)] = groups.get(_group(name), 0) + nbytes
 
     def rank(name: str) -> tuple:
         spec = tensors[name]
-        shared = tensors[name].kind is Kind.CONSTANT and spec.width == 0  # node data, topology, lists
+        shared = spec.kind is Kind.CONSTANT and spec.width == 0  # node data, topology, lists
         return not shared, -groups[_group(name)] / max(spec.total_bytes, 1), _group(name), name
 
     order = sorted(saved, key=rank)
