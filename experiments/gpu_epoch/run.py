@@ -103,7 +103,7 @@ def products(arguments: argparse.Namespace, work: Path, result: dict) -> None:
 
 def with_topology(words: list[str]) -> int:
     """memory.device that holds two visits and the topology, and none of the layer tensors."""
-    facts = json.loads(grinnder("plan", [*words, "memory.device=1MiB"]))
+    facts = json.loads(grinnder("plan", [*words, "memory.device=1MiB", "plan.exchange=gather"]))
     if facts["device"] is None:
         return 1 << 30
     tier = facts["device"]

@@ -90,6 +90,7 @@ def describe(config: RunConfig, prepared: "Prepared") -> dict[str, Any]:
         "exchange": plan.exchange if plan else "none",
         "exchange_reason": plan.exchange_reason if plan else "everything stays in memory",
         "ax": plan.program.ax if plan else None,
+        "recomputed": sorted(plan.program.recomputed) if plan else [],
         "tensors": [_tensor(spec) for spec in plan.program.tensors.values()] if plan else [],
     }
 

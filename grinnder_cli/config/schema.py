@@ -130,6 +130,8 @@ class PlanConfig:
     """Keep the constant A_hat X of layer 1 as an input; auto: by predicted bytes."""
     exchange: str = one_of("auto", "gather", "pack")
     """How parts read each other's rows; auto: per tensor by predicted bytes."""
+    recompute: str = one_of("auto", "on", "off")
+    """Compute own rows of what travels as packs once more, instead of keeping them; auto: by bytes, on a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -205,7 +205,7 @@ class DeviceVisit(Visit):
         recording.work.replay()
         self._outputs, self._packs = recording.outputs, recording.packs
 
-    def _operand(self) -> tuple[Tensor, Tensor | None]:
+    def _operand(self) -> tuple[Tensor | None, Tensor | None]:
         near, name = [], self._name
         for access in self.step.held:
             if access.chunk.part == self.part and access.mode in (Mode.OWN, Mode.GATHER):
@@ -217,16 +217,19 @@ class DeviceVisit(Visit):
                 near.append(self._segment(access.chunk.part, held, held.data_ptr()))
         if near:
             self.gpu.regather(near, self._row_bytes(name), self._received_rows(), self._halo_memory(), COMPUTE)
-        assert self._own is not None
-        return self._matrix(self._own, name), None if self._halo is None else self._matrix(self._halo, name)
+        own, halo = (None if rows is None else self._matrix(rows, name) for rows in (self._own, self._halo))
+        return own, halo
 
-    def _aggregate_into(self) -> Tensor:
-        nbytes = self.rows * self._row_bytes(self._name)
-        return self._matrix(self._intake.take(nbytes)[:nbytes], self._name)
+    def _scratch(self, name: str) -> Tensor:
+        nbytes = self.rows * self._row_bytes(name)
+        return self._matrix(self._intake.take(nbytes)[:nbytes], name)
 
     def _out(self, name: str) -> Tensor | None:
         if name not in self._outputs:
             access = self._access(Mode.WRITE, name)
+            if access is None and name in self.step.computed:
+                self._outputs[name] = self._scratch(name).view(-1).view(torch.uint8)
+                return self._out(name)
             if access is None:
                 return None
             held = access.chunk in self.device.tier.offsets

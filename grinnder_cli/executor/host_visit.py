@@ -68,18 +68,20 @@ class HostVisit(Visit):
         if name not in self._outputs:
             found = (a for a in self.step.writes if a.mode is Mode.WRITE and a.chunk.tensor == name)
             access = next(found, None)
-            if access is None:
+            if access:
+                self._outputs[name] = self.host.pool.take(padded(access.nbytes))
+            elif name in self.step.computed:
+                self._outputs[name] = self._lend(self.rows * self._row_bytes(name))
+            else:
                 return None
-            self._outputs[name] = self.host.pool.take(padded(access.nbytes))
         return self._rows_of(self._outputs[name], name, self.rows)
 
-    def _operand(self) -> tuple[Tensor, Tensor | None]:
-        assert self._own is not None
-        own = self._rows_of(self._own, self._name, self.rows)
+    def _operand(self) -> tuple[Tensor | None, Tensor | None]:
+        own = None if self._own is None else self._rows_of(self._own, self._name, self.rows)
         return own, None if self._halo is None else self._rows_of(self._halo, self._name, self._halo_rows())
 
-    def _aggregate_into(self) -> Tensor:
-        return self._rows_of(self._lend(self.rows * self._row_bytes(self._name)), self._name, self.rows)
+    def _scratch(self, name: str) -> Tensor:
+        return self._rows_of(self._lend(self.rows * self._row_bytes(name)), name, self.rows)
 
     # ------------------------------------------------------------------ writes
     def _output(self, action: Action) -> None:

@@ -19,7 +19,7 @@ from grinnder_cli.model.kernels import spmm
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.partitioner.operator import OperatorSizes
 from grinnder_cli.plan.simulate import Action, Do, StepActions
-from grinnder_cli.plan.steps import Mode, Op, exchanged_name
+from grinnder_cli.plan.steps import Mode, Op
 from grinnder_cli.storage.buffers import Buffer
 from grinnder_cli.storage.store import Ticket
 
@@ -45,7 +45,7 @@ class Visit(ABC):
         self._lent: list[Buffer] = []
         self._reads: list[Ticket] = []
         self._modes = {access.chunk: access.mode for access in self.step.reads}
-        self._name = exchanged_name(self.step)
+        self._name = self.step.exchanged
 
     # ------------------------------------------------------------------ reads
     def bring(self, actions: tuple[Action, ...]) -> None:
@@ -130,7 +130,7 @@ class Visit(ABC):
         if step.op is Op.ENTER:
             stages.enter(self._need("x"), nodes, self._some(self._out("y1")))
         elif step.op is Op.BACKWARD:
-            dy = self._aggregate(None, None)
+            dy = self._aggregate(None, None, self._operand())
             if layer == 1:
                 stages.backward_enter(dy, self._need("x"), nodes)
                 return
@@ -139,7 +139,7 @@ class Visit(ABC):
                 layer,
                 dy,
                 self._need("ax") if z is None else z,
-                self._skip(below),
+                self._skip(stages, below),
                 nodes,
                 epoch,
                 carry_grad=self._input(f"dc{layer}"),
@@ -147,11 +147,16 @@ class Visit(ABC):
                 skip_grad=self._out(f"dc{below}"),
             )
         else:
-            ax = self._input("ax")
-            z = self._aggregate(nodes.scale, self._out(f"z{layer}")) if ax is None else ax
+            if step.aggregates:
+                own, halo = self._operand()
+                if own is None:
+                    own = self._computed(stages, nodes, epoch)
+                z = self._aggregate(nodes.scale, self._out(f"z{layer}"), (own, halo))
+            else:
+                z = self._need("ax")
             if step.op is Op.FORWARD:
                 carry, y = self._out(f"c{layer + 1}"), self._some(self._out(f"y{layer + 1}"))
-                stages.forward(layer, z, self._skip(layer), nodes, epoch, step.train, carry, y)
+                stages.forward(layer, z, self._skip(stages, layer), nodes, epoch, step.train, carry, y)
             else:
                 dz = self._out(f"dz{layer}")
                 stages.loss(z, nodes, tally, train=step.train, evaluate=step.evaluate, dz=dz)
@@ -164,25 +169,36 @@ class Visit(ABC):
         assert tensor is not None, "the step does not list a tensor it needs"
         return tensor
 
-    def _skip(self, layer: int) -> Tensor | None:
+    def _skip(self, stages: Stages, layer: int) -> Tensor | None:
         """Own rows the residual of `layer` adds, or None."""
-        return self._input(f"c{layer}" if layer > 1 else "x")
+        if not stages.spec.layer(layer).residual:
+            return None
+        return self._need(f"c{layer}" if layer > 1 else "x")
+
+    def _computed(self, stages: Stages, nodes: Nodes, epoch: int) -> Tensor:
+        """Own rows of what is aggregated, as the visit that handed on its packs computed them [n, W]."""
+        below, own = self.step.layer - 1, self._scratch(self._name)
+        if below:
+            stages.forward(below, self._need("ax"), self._skip(stages, below), nodes, epoch, self.step.train, None, own)
+        else:
+            stages.enter(self._need("x"), nodes, own)
+        return own
 
     @abstractmethod
-    def _operand(self) -> tuple[Tensor, Tensor | None]:
-        """(own rows [n, W], halo rows [h, W] or None) of what is aggregated."""
+    def _operand(self) -> tuple[Tensor | None, Tensor | None]:
+        """(own rows [n, W], None where the visit computes them; halo rows [h, W] or None) of what is aggregated."""
 
     @abstractmethod
-    def _aggregate_into(self) -> Tensor:
-        """Memory for an aggregate no output takes [n, W]."""
+    def _scratch(self, name: str) -> Tensor:
+        """Memory for rows of a tensor that do not outlive the visit [n, W]."""
 
-    def _aggregate(self, scale: Tensor | None, out: Tensor | None) -> Tensor:
-        """The edges (or their transpose) on [own | halo], rows scaled: [n, W]."""
+    def _aggregate(self, scale: Tensor | None, out: Tensor | None, rows: tuple[Tensor | None, Tensor | None]) -> Tensor:
+        """The edges (or their transpose) on (own, halo) rows, results scaled: [n, W]."""
         topo = f"topo_{self.sizes.side(self._name)}"
-        own, halo = self._operand()
+        own, halo = self._some(rows[0]), rows[1]
         weight = self._field(topo, "weight") if self.sizes.weighted else None
         indptr, indices = self._field(topo, "indptr"), self._field(topo, "indices")
-        into = self._aggregate_into() if out is None else out
+        into = self._scratch(self._name) if out is None else out
         return spmm(indptr, indices, own, halo=halo, weight=weight, scale=scale, out=into)
 
     # ------------------------------------------------------------------ writes

@@ -23,7 +23,7 @@ from itertools import groupby
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.methods.pull import PullProgram
-from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step, exchanged_name
+from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step
 
 DEVICE_STRETCH_BYTES = 64 << 20
 """Rows of Local_l are computed in stretches of about this many bytes: enough to fill a GPU, little beside it."""
@@ -147,12 +147,16 @@ def _fixed(program: PullProgram) -> int:
 def slot_bytes(program: PullProgram, step: Step) -> tuple[int, int]:
     """(input, output) bytes of one visit in device memory, what is held left out."""
     inputs = sum(padded(a.nbytes) for a in step.reads if a.mode in (Mode.READ, Mode.RECEIVE, Mode.OWN))
-    own = {(a.mode, a.chunk.part == step.part) for a in (*step.reads, *step.held)}
-    if any(mode in (Mode.OWN, Mode.GATHER) for mode, _ in own):
-        name = exchanged_name(step)
-        row, rows = program.tensors[name].width * program.itemsize, int(program.sizes.rows[step.part])
-        inputs += padded(rows * row)  # the aggregate
-        if any(mode is Mode.GATHER for mode, _ in own):
+    rows = int(program.sizes.rows[step.part])
+    inputs += sum(padded(rows * program.tensors[name].width * program.itemsize) for name in step.computed)
+    if step.aggregates:
+        own = {a.mode for a in (*step.reads, *step.held)}
+        name = step.exchanged
+        row = program.tensors[name].width * program.itemsize
+        kept = f"z{step.layer}"
+        if not any(a.mode is Mode.WRITE and a.chunk.tensor == kept for a in (*step.writes, *step.held)):
+            inputs += padded(rows * row)  # the aggregate, where it is no output
+        if Mode.GATHER in own:
             inputs += padded(int(program.sizes.halo(name)[step.part].sum()) * row)
             if any(a.mode is Mode.GATHER and a.chunk.part == step.part for a in step.reads):
                 inputs += padded(rows * row)
@@ -170,8 +174,29 @@ def bus_bytes(program: PullProgram, step: Step, access: Access) -> int:
     """Bytes an access moves between host and device: of a source chunk only the rows wanted."""
     if access.mode is not Mode.GATHER or access.chunk.part == step.part:
         return access.nbytes
-    name = exchanged_name(step)
+    name = step.exchanged
     return int(program.sizes.halo(name)[step.part, access.chunk.part]) * program.tensors[name].width * program.itemsize
+
+
+def bus_load(program: PullProgram, *, overlapped: bool) -> int:
+    """Bytes that stand for the time an epoch takes on the bus: of each pass the busier direction.
+
+    Rows that kernels read beside copies down share with them what one direction could carry alone.
+
+    Args:
+        overlapped: visits are, so that both directions are busy at once.
+    """
+    total = 0
+    for _, steps in groupby(program.unit(program.first + 1).steps, key=lambda s: (s.op, s.layer, s.train)):
+        up = down = rows = 0
+        for step in steps:
+            for access in step.reads:
+                moved = bus_bytes(program, step, access)
+                up += moved
+                rows += moved if access.mode is Mode.GATHER and access.chunk.part != step.part else 0
+            down += sum(access.nbytes for access in step.writes)
+        total += max(up, rows + down) if overlapped else up + down
+    return total
 
 
 def _candidates(program: PullProgram, phases: list[list[Step]]) -> list[Chunk]:

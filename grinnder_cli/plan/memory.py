@@ -14,7 +14,7 @@ from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import BLOCK, padded
 from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.methods.pull import PullProgram
-from grinnder_cli.plan.steps import Mode, Step, exchanged_name
+from grinnder_cli.plan.steps import Mode, Step
 
 LOCAL_BLOCK_BYTES = 1 << 21
 """Rows of Local_l are computed in stretches of about this many bytes: temporaries stay small and in cache."""
@@ -125,8 +125,8 @@ def _handed_on(step: Step) -> int:
 def _reads(program: PullProgram, step: Step) -> int:
     """Bytes of what a visit reads, beside the cache."""
     total = sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
-    if any(a.mode in (Mode.OWN, Mode.GATHER) for a in step.reads):
-        name = exchanged_name(step)
+    if step.aggregates:
+        name = step.exchanged
         row = program.tensors[name].width * program.itemsize
         halo = int(program.sizes.halo(name)[step.part].sum())
         total += padded(int(program.sizes.rows[step.part]) * row) + padded(halo * row)
@@ -138,8 +138,9 @@ def _rest(program: PullProgram, step: Step) -> int:
     """Bytes a visit computes with and hands on."""
     model, rows = program.model, int(program.sizes.rows[step.part])
     total = _handed_on(step)
-    if any(a.mode in (Mode.OWN, Mode.GATHER) for a in step.reads):
-        total += padded(rows * program.tensors[exchanged_name(step)].width * program.itemsize)
+    named = [step.exchanged] if step.aggregates else []
+    named += [name for name in step.computed if name != step.exchanged]
+    total += sum(padded(rows * program.tensors[name].width * program.itemsize) for name in named)
     stretch = min(rows, local_rows(model, program.itemsize))
     return total + LOCAL_TEMPORARIES * stretch * model.widest * program.itemsize
 

@@ -15,7 +15,7 @@ from grinnder_cli.cache import POLICIES
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.operator import OperatorSizes
-from grinnder_cli.plan.device import DeviceTier, plan_device
+from grinnder_cli.plan.device import DeviceTier, bus_load, plan_device
 from grinnder_cli.plan.memory import BOUNCE_BYTES, Need, need
 from grinnder_cli.plan.methods.pull import PullProgram
 from grinnder_cli.plan.schedule import Schedule, make_schedule
@@ -35,7 +35,7 @@ class Plan:
         need: host memory by purpose, bytes.
         capacity: host memory left for resident chunks, bytes (negative: does not fit).
         cache: the policy's name.
-        cache_reason, exchange_reason, ax_reason: why, one phrase each.
+        cache_reason, exchange_reason, ax_reason, recompute_reason: why, one phrase each.
         epochs: predicted traffic of every epoch of this process.
         written: tensors that need scratch space.
         resident: everything stays in host memory (method=inmemory without a device).
@@ -50,6 +50,7 @@ class Plan:
     cache_reason: str
     exchange_reason: str
     ax_reason: str
+    recompute_reason: str
     epochs: tuple[Traffic, ...]
     written: frozenset[str]
     resident: bool
@@ -117,7 +118,7 @@ def make_plan(
     device_budget: int | None = None,
     first: int = 0,
 ) -> Plan:
-    """Choose ax, exchange, cache and what stays on the device, and predict the run.
+    """Choose ax, exchange, what is computed again, cache and what stays on the device, and predict the run.
 
     Args:
         budget: host memory the run may use, bytes.
@@ -132,19 +133,25 @@ def make_plan(
     bounce = BOUNCE_BYTES.get(config.storage.name, 0) if device_budget is not None else 0
     resident = whole and device_budget is None
     last = max(config.epochs, first + 1) - 1
-    tiers: dict[frozenset[str], DeviceTier] = {}
+    horizon = min(last, first + HORIZON)
+    ax = _keep_ax(config, model, sizes, itemsize)
+    tiers: dict[tuple[frozenset[str], frozenset[str]], DeviceTier] = {}
 
-    def program(ax: bool, gathered: frozenset[str], until: int = last) -> PullProgram:
+    def tier_of(candidate: PullProgram) -> DeviceTier | None:
+        return tiers.get((candidate.gathered, candidate.recomputed))
+
+    def program(gathered: frozenset[str], recomputed: frozenset[str], until: int = horizon) -> PullProgram:
         """The steps, with what stays on the device left out of them."""
         plain = PullProgram(
-            model=model, sizes=sizes, itemsize=itemsize, ax=ax, gathered=gathered,
+            model=model, sizes=sizes, itemsize=itemsize, ax=ax, gathered=gathered, recomputed=recomputed - gathered,
             first=first, last=until, eval_every=config.eval_every,
         )  # fmt: skip
         if device_budget is None:
             return plain
-        if gathered not in tiers:
-            tiers[gathered] = plan_device(plain, device_budget, whole=whole)
-        return replace(plain, resident=tiers[gathered].resident, _passes={})
+        choice = plain.gathered, plain.recomputed
+        if choice not in tiers:
+            tiers[choice] = plan_device(plain, device_budget, whole=whole)
+        return replace(plain, resident=tiers[choice].resident, _passes={})
 
     def build(candidate: PullProgram, cache: str, *, single: bool = False) -> tuple[Schedule, Need, int]:
         wants = need(candidate, device=device_budget is not None, bounce=bounce)
@@ -153,49 +160,55 @@ def make_plan(
             peak = max(epoch.peak for epoch in everything.totals())
             schedule = make_schedule(candidate, "opt", peak, lookahead=False, single=True)
             return schedule, wants, budget - wants.fixed - wants.computing - peak
-        lookahead = budget >= wants.fixed + wants.overlapped and not (tiers and tiers[candidate.gathered].slots == 1)
+        tier = tier_of(candidate)
+        lookahead = budget >= wants.fixed + wants.overlapped and not (tier and tier.slots == 1)
         capacity = budget - wants.fixed - (wants.overlapped if lookahead else wants.visit)
         room = 0 if cache == "none" else min(max(capacity, 0), wants.chunks)
         return make_schedule(candidate, cache, room, lookahead=lookahead, single=single), wants, capacity
 
-    def steady(candidate: PullProgram, cache: str) -> tuple[tuple[bool, int], frozenset[str]]:
+    def steady(candidate: PullProgram, cache: str) -> tuple[tuple[bool, int, int], frozenset[str]]:
         """Order of preference (fits first, then bytes of a steady epoch), and the tensors such an epoch reads.
 
-        What does not fit is not simulated; there the smaller need is preferred.
+        What does not fit is not simulated; there the smaller need is preferred, a device's before the host's.
         """
         schedule, wants, capacity = build(candidate, cache, single=True)
-        tier = tiers.get(candidate.gathered)
+        tier = tier_of(candidate)
         if capacity < 0 or (tier and not tier.fits):
-            return (True, wants.least), frozenset()
+            return (True, max(tier.least - tier.budget, 0) if tier else 0, wants.least), frozenset()
         epochs = schedule.totals()
         epoch = epochs[max(len(epochs) - 2, 0)]
-        return (False, epoch.traffic.total_bytes), epoch.loaded
+        load = bus_load(candidate, overlapped=schedule.lookahead) if tier else 0
+        return (False, epoch.traffic.total_bytes, load), epoch.loaded
 
-    horizon = min(last, first + HORIZON)
     caches = ["opt"] if whole else list(POLICIES) if config.cache.name == "auto" else [config.cache.name]
     trial = caches[-1]  # opt where the choice is free: a sound measure for the other choices
 
-    ax = _keep_ax(config, model, sizes, itemsize)
-    names = program(ax, frozenset()).exchanged
-    gathered = frozenset(names) if config.plan.exchange == "gather" else frozenset()
-    value, _ = steady(program(ax, gathered, horizon), trial)
+    none: frozenset[str] = frozenset()
+    plain = program(none, none)
+    names, again = frozenset(plain.exchanged), plain.recomputable
+    gathered = names if config.plan.exchange == "gather" else none
+    recomputed = again - gathered if config.plan.recompute == "on" else none
+    value, _ = steady(program(gathered, recomputed), trial)
+    if config.plan.recompute == "auto" and device_budget is not None and again - gathered:
+        other, _ = steady(program(gathered, again), trial)
+        if other < value:
+            recomputed, value = again, other
     if config.plan.exchange == "auto":
-        if tiers and not tiers[gathered].fits:  # packs lie beside what they are cut from: whole chunks may fit there
-            other, _ = steady(program(ax, frozenset(names), horizon), trial)
-            gathered, value = (gathered, value) if other[0] else (frozenset(names), other)
-        for name in names:  # whole chunks only where they never come from storage
-            other, loaded = steady(program(ax, gathered | {name}, horizon), trial)
+        for name in plain.exchanged:  # whole chunks only where they never come from storage
+            other, loaded = steady(program(gathered | {name}, recomputed), trial)
             if not other[0] and other <= value and name not in loaded:
-                gathered, value = gathered | {name}, other
-        if device_budget is not None:  # with most sources on the device the few others may be cheaper to read whole
-            other, _ = steady(program(ax, frozenset(names), horizon), trial)
+                gathered, recomputed, value = gathered | {name}, recomputed - {name}, other
+        # With most sources on the device the few others may be cheaper to read whole; and packs lie beside what they
+        # are cut from, so whole chunks may fit where they do not.
+        if device_budget is not None:
+            other, _ = steady(program(names, none), trial)
             if other < value:
-                gathered, value = frozenset(names), other
+                gathered, recomputed, value = names, none, other
     fits = not value[0]
-    costs = {name: steady(program(ax, gathered, horizon), name)[0][1] for name in caches if fits} or {caches[-1]: 0}
+    costs = {name: steady(program(gathered, recomputed), name)[0][1] for name in caches if fits} or {caches[-1]: 0}
     cache = min(reversed(list(costs)), key=costs.__getitem__)
 
-    chosen = program(ax, gathered)
+    chosen = program(gathered, recomputed, last)
     schedule, wants, capacity = build(chosen, cache, single=not fits)
     epochs: list[EpochActions] = schedule.totals() if capacity >= 0 else []
     return Plan(
@@ -207,10 +220,11 @@ def make_plan(
         cache_reason=_cache_reason(config, cache, costs, resident=whole, fits=fits),
         exchange_reason=_exchange_reason(config, gathered, chosen.exchanged),
         ax_reason="asked for" if config.plan.ax != "auto" else "fewer bytes per epoch without a cache",
+        recompute_reason=_recompute_reason(config, again - gathered, recomputed, on_device=device_budget is not None),
         epochs=tuple(epoch.traffic for epoch in epochs),
         written=frozenset().union(*(epoch.written for epoch in epochs)),
         resident=resident,
-        device=tiers.get(gathered),
+        device=tier_of(chosen),
     )
 
 
@@ -245,6 +259,18 @@ def _cache_reason(config: RunConfig, cache: str, costs: dict[str, int], *, resid
         return "asked for"
     others = ", ".join(f"{name} {_gib(cost)}" for name, cost in costs.items() if name != cache)
     return f"fewest bytes per epoch: {_gib(costs[cache])} (others: {others})"
+
+
+def _recompute_reason(
+    config: RunConfig, possible: frozenset[str], recomputed: frozenset[str], *, on_device: bool
+) -> str:
+    if config.plan.recompute != "auto":
+        return "asked for"
+    if not possible:
+        return "no tensor that travels as packs comes straight from a constant"
+    if recomputed:
+        return "what they are computed from is fewer bytes"
+    return "no fewer bytes" if on_device else "a processor takes longer to compute than the disk to read"
 
 
 def _exchange_reason(config: RunConfig, gathered: frozenset[str], names: tuple[str, ...]) -> str:

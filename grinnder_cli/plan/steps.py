@@ -104,6 +104,7 @@ class Step(NamedTuple):
         evaluate: accuracies are taken (LOSS only).
         reads, writes: accesses in order.
         held: those among them whose chunks stay on the device; the host tier never sees them.
+        computed: exchanged tensors whose own rows the visit computes for itself and lets go of.
     """
 
     op: Op
@@ -114,6 +115,18 @@ class Step(NamedTuple):
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
     held: tuple[Access, ...] = ()
+    computed: tuple[str, ...] = ()
+
+    @property
+    def exchanged(self) -> str:
+        """The tensor whose own and halo rows the step aggregates, if it does."""
+        return f"{'dz' if self.op is Op.BACKWARD else 'y'}{self.layer}"
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether it does (not so where A_hat X is an input)."""
+        own = any(a.mode in (Mode.OWN, Mode.GATHER) for a in (*self.reads, *self.held))
+        return own or self.exchanged in self.computed
 
     def holding(self, chunks: frozenset[Chunk]) -> "Step":
         """The same step where `chunks` stay on the device."""
@@ -125,11 +138,6 @@ class Step(NamedTuple):
             writes=tuple(a for a in self.writes if a.chunk not in chunks),
             held=tuple(a for a in every if a.chunk in chunks),
         )
-
-
-def exchanged_name(step: Step) -> str:
-    """The tensor whose own and halo rows a step aggregates."""
-    return f"{'dz' if step.op is Op.BACKWARD else 'y'}{step.layer}"
 
 
 class Unit(NamedTuple):

@@ -109,6 +109,7 @@ def summary(
         "exchange": prepared.plan.exchange if prepared.plan else "none",
         "exchange_reason": prepared.plan.exchange_reason if prepared.plan else "everything stays in memory",
         "ax": prepared.plan.program.ax if prepared.plan else None,
+        "recomputed": sorted(prepared.plan.program.recomputed) if prepared.plan else [],
         "storage": backend.name if backend else "none",
         "storage_fallback_reason": backend.fallback_reason or None if backend else None,
         "predicted_read_bytes": predicted.read_bytes,
@@ -158,6 +159,7 @@ def first_screen(
         say(f"exchange {plan.exchange}: {plan.exchange_reason}")
         say(f"cache {plan.cache}: {plan.cache_reason}")
         say(f"A_hat X {'kept' if plan.program.ax else 'not kept'}: {plan.ax_reason}")
+        say(f"own rows computed again: {', '.join(sorted(plan.program.recomputed)) or 'none'}: {plan.recompute_reason}")
         steady = plan.steady
         say(
             f"storage {backend.name}{f' ({backend.note})' if backend.note else ''}: "

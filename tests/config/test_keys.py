@@ -40,6 +40,7 @@ KEYS = {
     "memory.device": "auto",
     "plan.ax": "auto",
     "plan.exchange": "auto",
+    "plan.recompute": "auto",
     "checkpoint.every": 0,
     "checkpoint.initial": False,
     "checkpoint.keep": 2,

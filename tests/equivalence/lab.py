@@ -69,7 +69,11 @@ def config(path: Path, tmp: Path, **changes) -> RunConfig:
         "cache": CacheConfig(name=changes.pop("cache", "none")),
         "storage": StorageConfig(name=changes.pop("storage", "posix"), dir=str(tmp / "scratch")),
         "memory": MemoryConfig(host=str(changes.pop("host", "1GiB")), device=str(changes.pop("device_bytes", "auto"))),
-        "plan": PlanConfig(ax=changes.pop("ax", "auto"), exchange=changes.pop("exchange", "auto")),
+        "plan": PlanConfig(
+            ax=changes.pop("ax", "auto"),
+            exchange=changes.pop("exchange", "auto"),
+            recompute=changes.pop("recompute", "auto"),
+        ),
     }
     base = RunConfig(layers=3, hidden=9, parts=2, dtype="float64", epochs=5, out=str(tmp / "out"), **groups)
     return replace(base, **changes)

@@ -46,17 +46,18 @@ def test_any_share_on_the_device_trains_the_same_model(graph, tmp_path, shape):
     base = lab.config(graph, tmp_path, parts=5, epochs=10, eval_every=9, **SHAPES[shape])
     want = lab.run(base)
     least, everything = tier_sizes(base)
-    for share, exchange, cache in product((0.0, 0.05, 0.5, 1.0), ("gather", "pack"), ("none", "opt")):
+    exchanges = ("gather", "off"), ("pack", "off"), ("pack", "on")
+    for share, (exchange, recompute), cache in product((0.0, 0.05, 0.5, 1.0), exchanges, ("none", "opt")):
         device = int(least + share * (everything - least)) if share else least
         cfg = replace(
             base,
-            plan=replace(base.plan, exchange=exchange),
+            plan=replace(base.plan, exchange=exchange, recompute=recompute),
             cache=replace(base.cache, name=cache),
             memory=replace(base.memory, device=str(device), host="1GiB" if cache == "opt" else "64MiB"),
         )
         got = lab.run(cfg, gpu := LazyGpu())
         assert sum(recording.replays > 1 for recording in gpu.recordings) > 4, "no visit was replayed"
-        assert lab.same_weights(got, want), (share, exchange, cache)
+        assert lab.same_weights(got, want), (share, exchange, recompute, cache)
         assert got.losses == want.losses and got.accuracy == want.accuracy
         assert got.measured == got.prepared.plan.total
 

@@ -51,10 +51,11 @@ def budgets(cfg, tmp_path, count=5):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("exchange", ["gather", "pack", "auto"])
+@pytest.mark.parametrize("exchange", ["gather", "pack", "auto", "pack, recompute"])
 def test_bits_and_bytes(graph, tmp_path, shape, exchange):
-    common = {"parts": 5, "hidden": 33, "epochs": 5, "dtype": "float32", "exchange": exchange} | SHAPES[shape]
+    common = {"parts": 5, "hidden": 33, "epochs": 5, "dtype": "float32"} | SHAPES[shape]
     reference = lab.run(lab.config(graph, tmp_path, **common))
+    common |= {"exchange": exchange.split(",")[0], "recompute": "on" if "recompute" in exchange else "auto"}
     amounts = budgets(lab.config(graph, tmp_path, **common), tmp_path)
     seen = set()
     whole = shape in WHOLE or os.environ.get("GRINNDER_FULL_MATRIX") == "1"

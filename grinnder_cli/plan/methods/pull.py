@@ -26,6 +26,8 @@ class PullProgram:
         itemsize: bytes of one layer-tensor element.
         ax: layer 1 reads the constant A_hat X instead of aggregating.
         gathered: exchanged tensors read as whole chunks; all others travel as packs.
+        recomputed: of these, whose own rows are not kept: their reader computes them once more from what they
+            were computed from. Possible for one that comes straight from a constant (`recomputable`).
         first, last: epochs of this process, counted from 0, both included.
         eval_every: epochs between evaluations; `last` is always evaluated.
         resident: chunks that stay on the device.
@@ -39,6 +41,7 @@ class PullProgram:
     first: int
     last: int
     eval_every: int
+    recomputed: frozenset[str] = frozenset()
     resident: frozenset[Chunk] = frozenset()
     _passes: dict = field(default_factory=dict, repr=False, compare=False)
 
@@ -81,6 +84,11 @@ class PullProgram:
         names = [f"y{n}" for n in layers if self._aggregates(n)] + [f"dz{n}" for n in layers if self._needs_dz(n)]
         return tuple(names)
 
+    @property
+    def recomputable(self) -> frozenset[str]:
+        """Exchanged tensors that are a row-wise function of X or A_hat X."""
+        return frozenset(self.exchanged) & {"y2" if self.ax else "y1"}
+
     def _aggregates(self, layer: int) -> bool:
         return not (layer == 1 and self.ax)
 
@@ -111,7 +119,7 @@ class PullProgram:
             ids = range(self.sizes.parts)
             for part in ids if (k_epoch + k) % 2 == 0 else reversed(ids):
                 if self.sizes.rows[part]:
-                    steps.append(make(part).holding(self.resident))
+                    steps.append(self._marked(make(part)).holding(self.resident))
 
         def forward(k_epoch: int, ks: Iterator[int], train: bool, evaluate: bool) -> None:
             if not self.ax:
@@ -136,6 +144,12 @@ class PullProgram:
             forward(parity, visits, False, True)
         return tuple(steps), step_at
 
+    def _marked(self, step: Step) -> Step:
+        """The step with what it computes for itself: what it hands on in packs alone, and what it computes again."""
+        names = (step.exchanged, f"y{step.layer + 1}")
+        forward = step.op is not Op.BACKWARD
+        return step._replace(computed=tuple(n for n in names if forward and n in self.recomputed))
+
     # ------------------------------------------------------------------ visits
     def _touch(self, mode: Mode, name: str, part: int) -> Access:
         return Access(mode, Chunk(name, part), self.tensors[name].chunk_bytes[part])
@@ -150,9 +164,14 @@ class PullProgram:
         topo = self._read(part, f"topo_{side}")
         if name not in self.gathered:
             inbox = (self._touch(Mode.RECEIVE, f"{name}.in", part),) if halo.any() else ()
-            return (*topo, self._touch(Mode.OWN, name, part), *inbox)
+            own = self._origin(part) if name in self.recomputed else (self._touch(Mode.OWN, name, part),)
+            return (*topo, *own, *inbox)
         sources = [q for q in range(self.sizes.parts) if halo[q] or q == part]
         return (*topo, *self._read(part, f"recv_{side}"), *(self._touch(Mode.GATHER, name, q) for q in sources))
+
+    def _origin(self, part: int) -> tuple[Access, ...]:
+        """Reads from which the own rows of a recomputable tensor follow."""
+        return (*self._read(part, "ax"), *self._residual(1, part)) if self.ax else self._read(part, "x")
 
     def _emit(self, name: str, part: int) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
         """(reads, writes) that hand an exchanged tensor's own rows to whoever reads them."""
@@ -170,8 +189,9 @@ class PullProgram:
             )
             for reader in halo[:, part].nonzero()[0]
         )
+        reads = self._read(part, f"send_{self.sizes.side(name)}") if sends else ()
         # Own rows last: packs are cut from them, and the cache may take and evict them at once.
-        return self._read(part, f"send_{self.sizes.side(name)}") if sends else (), (*sends, own)
+        return reads, sends if name in self.recomputed else (*sends, own)
 
     def _enter(self, part: int, train: bool) -> Step:
         reads, writes = self._emit("y1", part)
@@ -180,7 +200,8 @@ class PullProgram:
     def _received(self, layer: int, part: int) -> tuple[Access, ...]:
         """Reads that bring Z_layer in a forward visit, and the residual's second input."""
         own = self._assemble(f"y{layer}", part) if self._aggregates(layer) else self._read(part, "ax")
-        return (*self._read(part, "nodes"), *own, *self._residual(layer, part))
+        reads = (*self._read(part, "nodes"), *own, *self._residual(layer, part))
+        return tuple(dict.fromkeys(reads))  # X may be both what Y_1 is computed from and what a residual adds
 
     def _residual(self, layer: int, part: int) -> tuple[Access, ...]:
         if not self.model.layer(layer).residual:
