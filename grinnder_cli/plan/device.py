@@ -36,6 +36,12 @@ WEIGHT_COPIES = 12
 
 OUTPUT_SLOTS = 3
 
+LINE_BYTES = 128
+"""Kernels read host memory in lines of so many bytes."""
+
+COPY_BYTES = 1 << 20
+"""What the bus could have carried while one more copy is queued (measured: 20 to 25 us)."""
+
 SLACK_BYTES = 96 << 20
 """Workspaces of the matrix library, partial sums, rounding of the allocator."""
 
@@ -181,7 +187,8 @@ def bus_bytes(program: PullProgram, step: Step, access: Access) -> int:
 def bus_load(program: PullProgram, *, overlapped: bool) -> int:
     """Bytes that stand for the time an epoch takes on the bus: of each pass the busier direction.
 
-    Rows that kernels read beside copies down share with them what one direction could carry alone.
+    Rows that kernels read come in whole lines of memory and, beside copies down, share with them what one direction
+    could carry alone; every pack is a copy of its own.
 
     Args:
         overlapped: visits are, so that both directions are busy at once.
@@ -192,9 +199,12 @@ def bus_load(program: PullProgram, *, overlapped: bool) -> int:
         for step in steps:
             for access in step.reads:
                 moved = bus_bytes(program, step, access)
+                if access.mode is Mode.GATHER and access.chunk.part != step.part:
+                    row = program.tensors[access.chunk.tensor].width * program.itemsize
+                    moved += moved // row * LINE_BYTES if row % LINE_BYTES else 0
+                    rows += moved
                 up += moved
-                rows += moved if access.mode is Mode.GATHER and access.chunk.part != step.part else 0
-            down += sum(access.nbytes for access in step.writes)
+            down += sum(a.nbytes + (COPY_BYTES if a.mode is Mode.SEND else 0) for a in step.writes)
         total += max(up, rows + down) if overlapped else up + down
     return total
 

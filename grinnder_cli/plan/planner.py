@@ -194,7 +194,11 @@ def make_plan(
         if other < value:
             recomputed, value = again, other
     if config.plan.exchange == "auto":
-        for name in plain.exchanged:  # whole chunks only where they never come from storage
+        # Whole chunks only where they never come from storage. On a device they compete for room with packs, so those
+        # turned down are tried once more.
+        for name in plain.exchanged * (1 if device_budget is None else 2):
+            if name in gathered:
+                continue
             other, loaded = steady(program(gathered | {name}, recomputed), trial)
             if not other[0] and other <= value and name not in loaded:
                 gathered, recomputed, value = gathered | {name}, recomputed - {name}, other

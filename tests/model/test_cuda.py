@@ -389,7 +389,7 @@ def test_norm_act_in_place(width):
         norm_act(**there | {name: place}, **KEY, p=0.5, out=place)
         assert torch.equal(place, expected)
     words = (there["z"], there["bias"], there["gamma"], there["beta"], 1e-5, there["skip"], there["scale"],
-             there["ids"], KEY["seed"], KEY["stream"], 0.5)  # fmt: skip
+             there["ids"], KEY["seed"], KEY["stream"], None, 0.5)  # fmt: skip
     g = torch.randn(300, width).cuda()
     dz, dskip = torch.empty_like(g), torch.empty_like(g)
     cuda.norm_act_grad(words, g, None, dz, dskip, None, None, None)
