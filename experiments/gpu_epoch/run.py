@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, help="a smaller graph of the same kind (to try the script)")
     parser.add_argument("--parts", type=int, nargs="+", default=[4, 16, 64])
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--commit", help="what is measured, where git cannot tell")
+    parser.add_argument("--commit", help="what is measured, where git cannot tell (a copy of the tree)")
     parser.add_argument("--device", default="cuda", help="cpu: try the script without a GPU")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="grinnder-gpu-epoch-") as temporary:
@@ -270,7 +270,7 @@ def machine(commit: str | None) -> dict:
 
     facts = provenance.collect(argv=sys.argv[1:], storage_dir=Path("."))
     kept = ("time", "grinnder", "git", "python", "packages", "kernel", "cpu", "threads", "gpu")
-    known = facts["git"] or {"sha": commit, "dirty": None}
+    known = {"sha": commit, "dirty": None} if commit else facts["git"] or {"sha": None, "dirty": None}
     return {name: facts[name] for name in kept} | {"git": known, "cuda": torch.version.cuda}
 
 
