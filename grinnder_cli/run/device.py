@@ -1,7 +1,6 @@
 """Where visits are computed, and how much GPU memory they may use."""
 
 import torch
-import torch.nn.functional as F
 
 from grinnder_cli.config import sizes as units
 from grinnder_cli.config.schema import RunConfig
@@ -47,21 +46,3 @@ def device_limit(config: RunConfig, *, planning: bool = False) -> Limit | None:
         return Limit(bytes=given, source="memory.device")
     free, _ = torch.cuda.mem_get_info()
     return Limit(bytes=max(free - max(int(free * MARGIN_SHARE), MARGIN_BYTES), 0), source="free on the GPU")
-
-
-def warm_up() -> None:
-    """Let torch and its libraries load what they load on first use: it belongs to the baseline, not to the run."""
-    rows, width, classes = 256, 64, 8
-    x = torch.randn(rows, width, device="cuda", requires_grad=True)
-    weight = torch.randn(classes, width, device="cuda", requires_grad=True)
-    target = torch.zeros(rows, dtype=torch.long, device="cuda").masked_fill(x[:, 0] > 0, 1)
-    optimizer = torch.optim.Adam([weight], lr=1e-3)
-    logits = F.linear(x, weight)
-    F.cross_entropy(logits, target, reduction="none").double().sum().backward()
-    assert weight.grad is not None
-    weight.grad.addmm_(logits.detach().t(), x.detach())
-    optimizer.step()
-    (logits.argmax(1) == target).sum().item()
-    torch.cuda.synchronize()
-    torch._C._cuda_clearCublasWorkspaces()  # those of this stream: the run computes on another
-    torch.cuda.empty_cache()

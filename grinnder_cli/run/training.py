@@ -19,11 +19,13 @@ from grinnder_cli.executor.planned import PlannedRunner, scratch_bytes
 from grinnder_cli.executor.prepare import prepare_ax
 from grinnder_cli.executor.pyg import PyGRunner
 from grinnder_cli.executor.result import EpochResult
+from grinnder_cli.executor.warm_up import warm_up
 from grinnder_cli.kill import kill_point
 from grinnder_cli.model.gcn import GCN, build
 from grinnder_cli.partitioner.operator import operator
+from grinnder_cli.plan.device import device_rows
 from grinnder_cli.run import atomic, checkpoint, durable, record
-from grinnder_cli.run.device import device_limit, warm_up
+from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.leftovers import remove_scratch
 from grinnder_cli.run.memory import PeakSampler, release_freed_memory
@@ -64,8 +66,7 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
     check_parent(Path(config.storage.dir))
     preparing, visiting = _stoppable(stop, "preparation"), _stoppable(stop, "visit")
     with _device_memory(config), ExitStack() as stack:
-        if device_limit(config):
-            warm_up()  # CUDA's own host memory belongs to the baseline
+        device_limit(config)  # makes CUDA's context, whose host memory belongs to the baseline
         memory = stack.enter_context(PeakSampler())
         saved = checkpoint.load_newest(run.path) if resume else None
         for warning in saved.warnings if saved else ():
@@ -73,6 +74,8 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
         first = saved.epoch if saved else 0
         prepared = prepare_run(config, first=first, check=preparing)
         require_fit(config, prepared)
+        if prepared.plan and prepared.plan.device:
+            memory.exempt(lambda: _warm_up(prepared))
         started = time.perf_counter()
         runner, backend = _runner(config, prepared, run, preparing, visiting, stack)
         prepare_s = time.perf_counter() - started
@@ -207,11 +210,7 @@ def _runner(
         preparing, visiting: called between steps of preparation and of an epoch; raise to stop.
         stack: closes what the runner needs.
     """
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    # Every output is written: filling it first would be one more pass over memory.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.set_num_threads(torch.get_num_threads())  # said aloud, it also keeps MKL from choosing fewer
+    _set_arithmetic()
     model = build(prepared.model, config.seed, DTYPES[config.dtype]).to("cuda" if prepared.device else "cpu")
     optimizer = _optimizer(config, model)
     optimizer.register_step_pre_hook(lambda *_: kill_point("before_step"))
@@ -245,6 +244,25 @@ def _runner(
     )
     stack.callback(runner.close)
     return runner, backend
+
+
+def _set_arithmetic() -> None:
+    """The same bits every time, and no digits given away for speed."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Every output is written: filling it first would be one more pass over memory.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.set_num_threads(torch.get_num_threads())  # said aloud, it also keeps MKL from choosing fewer
+
+
+def _warm_up(prepared: Prepared) -> None:
+    plan = prepared.plan
+    assert plan is not None
+    _set_arithmetic()
+    rows = min(int(prepared.sizes.rows.max()), device_rows(prepared.model, plan.program.itemsize))
+    warm_up(prepared.model, ax=plan.program.ax, rows=rows, gpu=open_gpu())
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
 
 
 def open_gpu() -> Gpu:

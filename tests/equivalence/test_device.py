@@ -148,3 +148,31 @@ def test_packs_with_holes(tmp_path):
     for share in (0.2, 0.35, 0.5, 0.65, 0.8):
         cfg = replace(base, memory=replace(base.memory, device=held_share(base, share)))
         assert lab.same_weights(lab.run(cfg, LazyGpu()), want), share
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_warm_up_meets_every_kind_of_visit(graph, tmp_path, shape, monkeypatch):
+    """It calls the same stages with the same widths as the run does."""
+    from grinnder_cli.executor import stages, warm_up
+
+    seen = {}
+
+    def note(name):
+        whole = getattr(stages.Stages, name)
+
+        def called(self, *args, **kwargs):
+            tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+            layer = args[0] if isinstance(args[0], int) else None
+            seen[where].add((name, layer, *sorted({t.shape[1] for t in tensors if t.dim() == 2})))
+            return whole(self, *args, **kwargs)
+
+        monkeypatch.setattr(stages.Stages, name, called)
+
+    for name in ("enter", "forward", "loss", "backward", "backward_enter"):
+        note(name)
+    base = lab.config(graph, tmp_path, parts=3, epochs=2, **SHAPES[shape])
+    seen[where := "run"] = set()
+    prepared = lab.run(base).prepared
+    seen[where := "warm up"] = set()
+    warm_up.warm_up(prepared.model, ax=prepared.plan.program.ax, rows=40, gpu=LazyGpu())
+    assert seen["run"] and seen["run"] <= seen["warm up"]

@@ -155,3 +155,19 @@ def test_peak_sampler_is_never_below_zero():
     with sampler:
         assert sampler.peak_above_baseline == 0
         assert sampler.take_recent_peak() == 0
+
+
+def test_exempt_work_moves_the_baseline_and_hides_no_peak():
+    used = [100]
+    sampler = PeakSampler(read=lambda: used[0])
+    used[0] = 150
+    sampler.sample()
+    used[0] = 120
+
+    def work():
+        used[0] += 40
+
+    sampler.exempt(work)
+    assert sampler.baseline == 140 and sampler.peak_above_baseline == 50
+    used[0] = 260
+    assert sampler.peak_above_baseline == 120
