@@ -60,4 +60,6 @@ def warm_up(spec: ModelSpec, *, ax: bool, rows: int, gpu: Gpu) -> None:
         stages.backward_enter(y, x, nodes)
     optimizer.step()
     tally.accuracy_pct(0)
+    for parameter in model.parameters():  # as a checkpoint does
+        parameter.detach().cpu()
     gpu.synchronize()

@@ -102,12 +102,13 @@ class PeakSampler:
             self._thread.join()
 
     def exempt(self, work: Callable[[], object]) -> None:
-        """Do work whose lasting memory belongs to the baseline."""
-        before = self._read()
+        """Do work whose memory is not the run's: what lasts belongs to the baseline, its own peak to nobody."""
+        self.sample()
+        before, peak, recent = self._read(), self._peak, self._recent
         work()
         grown = max(self._read() - before, 0)
         with self._lock:
-            self.baseline, self._peak, self._recent = (v + grown for v in (self.baseline, self._peak, self._recent))
+            self.baseline, self._peak, self._recent = self.baseline + grown, peak + grown, recent + grown
 
     def sample(self) -> int:
         """Read now; returns the bytes above the baseline."""
