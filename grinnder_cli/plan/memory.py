@@ -35,6 +35,9 @@ rows, which is a dozen kernels."""
 BOUNCE_BYTES = {"kvikio": 64 << 20}
 """Pinned memory through which a backend without GPUDirect passes transfers from and to device memory."""
 
+DRIVER_BYTES = 24 << 20
+"""What CUDA's driver takes during a run on top of its own start, as measured: copies of weights to a checkpoint."""
+
 SLACK_BYTES = 2 << 20
 """Steps, tables and Python objects of the plan itself."""
 
@@ -89,6 +92,7 @@ def need(program: PullProgram, *, device: bool = False, bounce: int = 0) -> Need
         overlapped = max(overlapped, *map(sum, zip(wholes, [*reads[1:], 0], strict=True)))
     recorded = 0
     if device:  # constants on their way to where they stay
+        bounce += DRIVER_BYTES
         recorded = min(2 * max(map(len, phases.values())), MOST_RECORDED)  # those of even and of odd epochs
         visit = max([visit, *(padded(program.tensors[c.tensor].chunk_bytes[c.part]) for c in program.resident)])
         overlapped = max(overlapped, visit)

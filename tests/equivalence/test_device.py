@@ -118,7 +118,7 @@ def test_storage_straight_to_the_device(graph, tmp_path, monkeypatch, exchange):
     want = lab.run(base)
     monkeypatch.setitem(BACKENDS, "posix", DirectBackend)
     for share, cache in product((0.0, 0.3), ("none", "opt")):
-        memory = replace(base.memory, device=held_share(base, share), host="16MiB")
+        memory = replace(base.memory, device=held_share(base, share), host="40MiB")
         cfg = replace(base, cache=replace(base.cache, name=cache), memory=memory)
         got = lab.run(cfg, LazyGpu(eager=True))  # what storage brings is nobody's to put off
         assert lab.same_weights(got, want)

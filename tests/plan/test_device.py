@@ -114,7 +114,7 @@ def test_plan_with_a_device():
     host = make_plan(config, model, operator, 1 << 30)
     whole = make_plan(config, model, operator, 1 << 30, device_budget=1 << 40)
     assert whole.device.everything and whole.steady.total_bytes == 0 and not whole.written
-    assert whole.least < host.least, "visits need no host memory of their own"
+    assert whole.need.visit < host.need.visit, "visits need no host memory of their own"
     config = replace(config, plan=PlanConfig(exchange="pack"))
     least = make_plan(config, model, operator, 1 << 30, device_budget=0).device.least
     alone = make_plan(config, model, operator, 1 << 30, device_budget=least)
