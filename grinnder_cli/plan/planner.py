@@ -40,6 +40,7 @@ class Plan:
         written: tensors that need scratch space.
         resident: everything stays in host memory (method=inmemory without a device).
         device: what stays on the GPU; None: visits are computed in host memory.
+        open_least: the least host memory among the exchanges that the run could take.
     """
 
     program: PullProgram
@@ -55,6 +56,7 @@ class Plan:
     written: frozenset[str]
     resident: bool
     device: DeviceTier | None
+    open_least: int
 
     @property
     def fits(self) -> bool:
@@ -63,7 +65,7 @@ class Plan:
     @property
     def least(self) -> int:
         """The smallest memory.host the run works in, bytes."""
-        return self.need.fixed + self.room if self.resident else self.need.least
+        return self.need.fixed + self.room if self.resident else self.open_least
 
     @property
     def room(self) -> int:
@@ -189,11 +191,13 @@ def make_plan(
     gathered = names if config.plan.exchange == "gather" else none
     recomputed = again - gathered if config.plan.recompute == "on" else none
     value, _ = steady(program(gathered, recomputed), trial)
+    ends = [program(gathered, recomputed)]  # what the run falls back to where memory is short
     if config.plan.recompute == "auto" and device_budget is not None and again - gathered:
         other, _ = steady(program(gathered, again), trial)
         if other < value:
             recomputed, value = again, other
     if config.plan.exchange == "auto":
+        ends.append(program(names, none))
         # Whole chunks only where they never come from storage. On a device they compete for room with packs, so those
         # turned down are tried once more.
         for name in plain.exchanged * (1 if device_budget is None else 2):
@@ -202,9 +206,9 @@ def make_plan(
             other, loaded = steady(program(gathered | {name}, recomputed), trial)
             if not other[0] and other <= value and name not in loaded:
                 gathered, recomputed, value = gathered | {name}, recomputed - {name}, other
-        # With most sources on the device the few others may be cheaper to read whole; and packs lie beside what they
-        # are cut from, so whole chunks may fit where they do not.
-        if device_budget is not None:
+        # With most sources on the device the few others may be cheaper to read whole; and whole chunks may fit where
+        # packs, which lie beside what they are cut from, do not.
+        if device_budget is not None or value[0]:
             other, _ = steady(program(names, none), trial)
             if other < value:
                 gathered, recomputed, value = names, none, other
@@ -213,6 +217,7 @@ def make_plan(
     cache = min(reversed(list(costs)), key=costs.__getitem__)
 
     chosen = program(gathered, recomputed, last)
+    on_device = device_budget is not None
     schedule, wants, capacity = build(chosen, cache, single=not fits)
     epochs: list[EpochActions] = schedule.totals() if capacity >= 0 else []
     return Plan(
@@ -224,11 +229,12 @@ def make_plan(
         cache_reason=_cache_reason(config, cache, costs, resident=whole, fits=fits),
         exchange_reason=_exchange_reason(config, gathered, chosen.exchanged),
         ax_reason="asked for" if config.plan.ax != "auto" else "fewer bytes per epoch without a cache",
-        recompute_reason=_recompute_reason(config, again - gathered, recomputed, on_device=device_budget is not None),
+        recompute_reason=_recompute_reason(config, again - gathered, recomputed, on_device=on_device),
         epochs=tuple(epoch.traffic for epoch in epochs),
         written=frozenset().union(*(epoch.written for epoch in epochs)),
         resident=resident,
         device=tier_of(chosen),
+        open_least=min(need(end, device=on_device, bounce=bounce).least for end in ends),
     )
 
 
