@@ -10,7 +10,7 @@ from grinnder_cli.dataset.edges import SortedEdges, sort_edges
 from grinnder_cli.dataset.features import clean_features, stored_type
 from grinnder_cli.dataset.labels import clean_labels
 from grinnder_cli.dataset.source import BLOCK_BYTES, Sizes, Source
-from grinnder_cli.dataset.splits import make_split
+from grinnder_cli.dataset.splits import RULES, make_split
 from grinnder_cli.errors import DataError
 
 
@@ -35,7 +35,10 @@ def write_graph(source: Source, config: DatasetConfig, store: Writer, check: Cal
     _write_edges(source, config, store, notes, check)
     check()
     store.stream("x", feature_type, source.feature_shape, clean_features(source, config.normalize_features, check))
-    return {"num_classes": num_classes, "raw_edges": source.num_edges, "notes": notes}
+    if source.node_ids is not None:
+        store.array("node_ids", source.node_ids)
+    raw_edges = source.num_edges if source.file_edges is None else source.file_edges
+    return {"num_classes": num_classes, "raw_edges": raw_edges, "notes": notes}
 
 
 def _write_nodes(source: Source, config: DatasetConfig, store: Writer, notes: list[str]) -> int:
@@ -43,8 +46,13 @@ def _write_nodes(source: Source, config: DatasetConfig, store: Writer, notes: li
     y = clean_labels(raw, source.num_nodes, source.where, notes)
     float_labels = raw.dtype.kind == "f"
     del raw
-    split = make_split(source.splits(), y, float_labels, config, source.where, notes)
-    num_classes = source.num_classes or int(y.max()) + 1
+    found = {} if config.split in RULES else source.splits()
+    split = make_split(found, y, float_labels, config, source.where, notes)
+    num_classes = config.classes or source.num_classes or int(y.max()) + 1
+    if y.max() >= num_classes:
+        raise DataError(
+            f"{source.where}: the largest label is {y.max()}; dataset.classes must be at least {y.max() + 1}"
+        )
     counts = np.bincount(y[split.train == 1], minlength=num_classes)
     unseen = [c for c in np.flatnonzero(counts == 0).tolist() if (y == c).any()]
     if unseen:

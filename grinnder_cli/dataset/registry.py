@@ -2,7 +2,7 @@
 
 import difflib
 
-from grinnder_cli.dataset import debian, karate, npz, planetoid, sbm
+from grinnder_cli.dataset import debian, flickr, heterophilous, igb, karate, npz, ogb, planetoid, reddit, sbm
 from grinnder_cli.dataset.loader import Loader
 from grinnder_cli.errors import ConfigError
 
@@ -12,6 +12,13 @@ LOADERS: dict[str, Loader] = {
     "planetoid": planetoid.LOADER,
     "npz": npz.LOADER,
     "sbm": sbm.LOADER,
+    "products": ogb.PRODUCTS,
+    "arxiv": ogb.ARXIV,
+    "papers100m": ogb.PAPERS100M,
+    **igb.LOADERS,
+    "reddit": reddit.LOADER,
+    "flickr": flickr.LOADER,
+    "heterophilous": heterophilous.LOADER,
 }
 
 

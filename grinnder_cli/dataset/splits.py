@@ -12,6 +12,9 @@ from grinnder_cli.errors import DataError
 
 NAMES = ("train", "val", "test")
 
+RULES = ("random", "index")
+"""Split rules that need no file: 60/20/20 of the labelled nodes, shuffled by split_seed or in the order of ids."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
@@ -37,8 +40,11 @@ def make_split(
     Raises:
         DataError: no usable training split.
     """
-    if config.split == "random":
-        masks = _random(y, config.split_seed, where)
+    if config.split in RULES:
+        masks = _by_rule(y, config, where)
+        shares = " / ".join(str(int(np.count_nonzero(mask))) for mask in masks.values())
+        seed = f", split_seed={config.split_seed}" if config.split == "random" else ""
+        notes.append(f"split={config.split}{seed}: {shares} nodes train / val / test")
     else:
         masks = _published(found, len(y), config.split_index, where, notes)
     labelled = y >= 0
@@ -61,14 +67,14 @@ def make_split(
     return Split(**{name: mask.astype(np.uint8) for name, mask in masks.items()})
 
 
-def _random(y: np.ndarray, seed: int, where: str) -> dict[str, np.ndarray]:
-    """60/20/20 over the labelled nodes."""
+def _by_rule(y: np.ndarray, config: DatasetConfig, where: str) -> dict[str, np.ndarray]:
     labelled = np.flatnonzero(y >= 0)
     if not len(labelled):
         raise DataError(f"{where}: no node has a label")
-    shuffled = np.random.default_rng(seed).permutation(labelled)
-    train, val = max(1, int(0.6 * len(shuffled))), int(0.2 * len(shuffled))
-    groups = np.split(shuffled, [train, train + val])
+    if config.split == "random":
+        labelled = np.random.default_rng(config.split_seed).permutation(labelled)
+    train, val = max(1, int(0.6 * len(labelled))), int(0.2 * len(labelled))
+    groups = np.split(labelled, [train, train + val])
     return {name: _from_index(group, len(y)) for name, group in zip(NAMES, groups, strict=True)}
 
 
@@ -82,7 +88,9 @@ def _published(
     found: dict[str, np.ndarray], num_nodes: int, split_index: int, where: str, notes: list[str]
 ) -> dict[str, np.ndarray]:
     if "train_mask" not in found and "train_idx" not in found:
-        raise DataError(f"{where} has no train_mask or train_idx; set dataset.split=random for a 60/20/20 split")
+        raise DataError(
+            f"{where} has no train_mask or train_idx; set dataset.split=random (or index) for a 60/20/20 split"
+        )
     masks: dict[str, np.ndarray] = {}
     alternatives = 1
     for name in NAMES:

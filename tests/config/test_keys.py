@@ -5,6 +5,11 @@ from grinnder_cli.config.keys import did_you_mean, known_keys, sections
 KEYS = {
     "dataset.name": "debian",
     "dataset.path": None,
+    "dataset.features": None,
+    "dataset.labels": None,
+    "dataset.classes": None,
+    "dataset.remap": False,
+    "dataset.no_features": "constant",
     "dataset.undirected": False,
     "dataset.coalesce": False,
     "dataset.normalize_features": False,

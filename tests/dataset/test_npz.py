@@ -171,7 +171,13 @@ def test_only_self_loops_are_announced(load_npz):
 
 def test_files_larger_than_a_block(load_npz, monkeypatch):
     expected = load_npz()
-    for module in ("edges._BLOCK", "npz.BLOCK_BYTES", "source.BLOCK_BYTES", "npz_file.BLOCK_BYTES"):
+    for module in (
+        "edges._BLOCK",
+        "npz.BLOCK_BYTES",
+        "arrays.BLOCK_BYTES",
+        "source.BLOCK_BYTES",
+        "npz_file.BLOCK_BYTES",
+    ):
         monkeypatch.setattr(f"grinnder_cli.dataset.{module}", 24)
     weight = np.arange(40, dtype=np.float64)
     graph = load_npz(edge_weight=weight)
