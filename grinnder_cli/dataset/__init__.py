@@ -6,6 +6,7 @@ The store's key is the start of `fingerprint(config)`: the same content and sett
 store wherever the files lie; a store that does not verify is reported and never used.
 """
 
+import dataclasses
 import difflib
 import hashlib
 import json
@@ -21,7 +22,7 @@ from grinnder_cli.dataset.source import Source
 from grinnder_cli.dataset.splits import RULES
 from grinnder_cli.errors import ConfigError, DataError
 
-__all__ = ["Graph", "fingerprint", "is_stored", "load", "load_bytes", "names", "store_path"]
+__all__ = ["Graph", "fingerprint", "is_stored", "load", "load_bytes", "located", "names", "raw_dir", "store_path"]
 
 FORMAT = 1
 """Version of the store and of the rules that shape it; part of every fingerprint."""
@@ -106,6 +107,20 @@ def _settings(config: DatasetConfig) -> dict:
         "split_index": None if config.split in RULES else config.split_index,
         "classes": config.classes,
     }
+
+
+def located(config: DatasetConfig, data_dir: Path) -> DatasetConfig:
+    """`config` with the path of what `grinnder data fetch` put under data_dir, where it names no path itself."""
+    folder = find_loader(config.name).folder
+    fetched = raw_dir(data_dir) / folder
+    if config.path is not None or not folder or not fetched.is_dir():
+        return config
+    return dataclasses.replace(config, path=str(fetched))
+
+
+def raw_dir(data_dir: Path) -> Path:
+    """Where fetched datasets lie, a folder each."""
+    return Path(data_dir) / "raw"
 
 
 def _place(config: DatasetConfig, data_dir: Path, digest: str) -> Path:

@@ -59,8 +59,8 @@ def find_root(config: DatasetConfig, what: str, marks: Sequence[str], below: Seq
     for folder in (*(path / name for name in below), path):
         if any((folder / mark).exists() for mark in marks):
             return folder
-    inside = f" or {' or '.join(below)} in it" if below else ""
-    raise DataError(f"{path} is not {what}: neither it{inside} holds {' or '.join(marks)}; set dataset.path")
+    inside = f", nor do {', '.join(below)} in it" if below else ""
+    raise DataError(f"{path} is not {what}: it holds no {' or '.join(marks)}{inside}; set dataset.path")
 
 
 def corrupt(path: Path, why: object) -> DataError:

@@ -65,7 +65,7 @@ class _Set:
         """What is odd about the tree, and harmless."""
         notes = []
         if not any(root.glob("RELEASE_v*.txt")):
-            notes.append("RELEASE_v1.txt is missing: another version, or half a download? the files are used as they are")
+            notes.append("RELEASE_v1.txt is missing: another version, or half a download? used all the same")
         pickles = [*root.glob("processed/*.pt"), *root.glob(f"split/{self.split}/split_dict.pt")]
         if pickles:
             names = ", ".join(path.name for path in pickles)

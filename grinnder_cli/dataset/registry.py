@@ -2,7 +2,7 @@
 
 import difflib
 
-from grinnder_cli.dataset import debian, flickr, heterophilous, igb, karate, npz, ogb, planetoid, reddit, sbm
+from grinnder_cli.dataset import debian, edge_list, flickr, heterophilous, igb, karate, npz, ogb, planetoid, reddit, sbm
 from grinnder_cli.dataset.loader import Loader
 from grinnder_cli.errors import ConfigError
 
@@ -11,6 +11,7 @@ LOADERS: dict[str, Loader] = {
     "karate": karate.LOADER,
     "planetoid": planetoid.LOADER,
     "npz": npz.LOADER,
+    "edges": edge_list.LOADER,
     "sbm": sbm.LOADER,
     "products": ogb.PRODUCTS,
     "arxiv": ogb.ARXIV,

@@ -91,11 +91,12 @@ def first_line(path: Path, comments: bytes = b"") -> bytes:
     return b""
 
 
-def numbers(path: Path, lines: Lines, dtype: np.dtype, width: int, delimiter: str | None) -> np.ndarray:
+def numbers(path: Path, lines: Lines, dtype: np.dtype, width: int, delimiter: str | None, hint: str = "") -> np.ndarray:
     """dtype [rows, width] of some lines, blank ones left out.
 
     Args:
         delimiter: between columns; None: white space.
+        hint: what to do about a line that does not fit.
 
     Raises:
         DataError: a line has another number of columns, or something in it is no number.
@@ -111,7 +112,7 @@ def numbers(path: Path, lines: Lines, dtype: np.dtype, width: int, delimiter: st
             shown = line.decode("utf-8", "replace").strip()[:60]
             kind = "whole numbers" if dtype.kind in "iu" else "numbers"
             wanted = kind if width > 1 else kind[:-1]
-            raise DataError(f"{path}: line {lines.first + at} is '{shown}'; it must hold {width} {wanted}")
+            raise DataError(f"{path}: line {lines.first + at} is '{shown}'; it must hold {width} {wanted}{hint}")
     raise AssertionError("a table that cannot be parsed has a line that cannot")
 
 

@@ -128,9 +128,10 @@ def prepare_run(
     folder, budget, method = data_dir(config.data), host_budget(config), resolved_method(config)
     device = device_limit(config, planning=not within_budget)
     afford = _afford if within_budget else _ignore
-    if not dataset.is_stored(config.dataset, folder):
-        afford(f"preparing dataset {config.dataset.name}", dataset.load_bytes(config.dataset), budget)
-    graph = dataset.load(config.dataset, folder, check=check)
+    source = dataset.located(config.dataset, folder)
+    if not dataset.is_stored(source, folder):
+        afford(f"preparing dataset {source.name}", dataset.load_bytes(source), budget)
+    graph = dataset.load(source, folder, check=check)
     check()
     train_rows = int(np.count_nonzero(graph.train_mask))
     if not train_rows:
