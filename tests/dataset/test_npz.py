@@ -184,3 +184,28 @@ def test_files_larger_than_a_block(load_npz, monkeypatch):
     assert np.array_equal(graph.indices, expected.indices) and np.array_equal(graph.x, expected.x)
     order = np.lexsort((SOUND["edge_index"][0], SOUND["edge_index"][1]))
     assert np.array_equal(graph.weight, weight[order])
+
+
+def test_a_folder_of_npy_files_is_the_same_graph(load_npz, tmp_path):
+    weight = np.arange(40, dtype=np.float32)
+    expected = load_npz(edge_weight=weight)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for key, array in (SOUND | {"edge_weight": weight}).items():
+        np.save(folder / f"{key}.npy", array)
+    config = DatasetConfig(name="npz", path=str(folder))
+    graph = dataset.load(config, tmp_path / "data")
+    for name in ("indptr", "indices", "weight", "x", "y", "train_mask", "val_mask", "test_mask"):
+        assert np.array_equal(getattr(graph, name), getattr(expected, name))
+    np.save(folder / "edge_index.npy", np.asfortranarray(SOUND["edge_index"]))
+    np.save(folder / "x.npy", np.asfortranarray(SOUND["x"]))
+    again = dataset.load(config, tmp_path / "data")
+    assert again.path != graph.path and np.array_equal(again.indices, graph.indices)
+    assert np.array_equal(again.x, graph.x)
+    whole = (folder / "x.npy").read_bytes()
+    (folder / "x.npy").write_bytes(whole[:-4])
+    with pytest.raises(DataError, match=r"x\.npy is truncated or corrupt \(size \d+\)"):
+        dataset.load(config, tmp_path / "data")
+    (folder / "x.npy").unlink()
+    with pytest.raises(DataError, match=r"has no x\.npy"):
+        dataset.load(config, tmp_path / "data")

@@ -185,7 +185,7 @@ def test_other_folders_are_refused(tmp_path):
         load(tmp_path, "products", tmp_path)
     (tmp_path / "raw").mkdir()
     with pytest.raises(DataError, match=r"data\.npz is missing; an OGB set needs"):
-        load(tmp_path, "products", tmp_path)
+        load(tmp_path, "products", tmp_path, split="index")
 
 
 def test_a_fetched_set_needs_no_path(tmp_path):
