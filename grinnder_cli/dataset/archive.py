@@ -9,12 +9,13 @@ renamed into place. Two processes that build the same archive: one wins, the oth
 import errno
 import fcntl
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import google_crc32c
 import numpy as np
@@ -44,14 +45,20 @@ class Writer:
 
     def stream(self, name: str, dtype: np.dtype, shape: tuple[int, ...], blocks: Iterator[np.ndarray]) -> None:
         """Write one array as a plain .npy file from blocks of its rows, converted to `dtype`."""
-        rows = 0
         with open(self.path / f"{name}.npy", "xb") as file:
-            descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
-            np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
-            for block in blocks:
-                np.ascontiguousarray(block, dtype=dtype).tofile(file)
-                rows += len(block)
-        assert rows == shape[0], f"{name}: {rows} rows written, {shape[0]} promised"
+            write_npy(file, dtype, shape, blocks)
+
+
+def write_npy(
+    file: IO[bytes], dtype: np.dtype, shape: tuple[int, ...], blocks: Iterator[np.ndarray], *, fortran: bool = False
+) -> None:
+    """Write one .npy from blocks of its items, in the order they have in the file, converted to `dtype`."""
+    descr, items = np.lib.format.dtype_to_descr(np.dtype(dtype)), 0
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": fortran, "shape": shape})
+    for block in blocks:
+        file.write(np.ascontiguousarray(block, dtype=dtype).data)
+        items += block.size
+    assert items == math.prod(shape), f"{items} items written, shape {shape} promised"
 
 
 def checksums(path: Path, only: set[int] | None = None) -> Iterator[tuple[int, int]]:
@@ -168,8 +175,11 @@ def exists(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
-def open_archive(path: Path) -> dict[str, Any]:
+def open_archive(path: Path, *, whole: bool = False) -> dict[str, Any]:
     """Verify the archive and return the facts its owner stored.
+
+    Args:
+        whole: compare every checksum, of large archives too.
 
     Raises:
         DataError: the manifest is unreadable, or a file is missing, has another size or another content.
@@ -184,7 +194,7 @@ def open_archive(path: Path) -> dict[str, Any]:
         intact = False
     if not intact:
         raise DataError(f"store manifest {path / MANIFEST} is damaged; {remedy}")
-    small = sum(size for size, _ in files.values()) <= FULL_CHECK_BYTES
+    small = whole or sum(size for size, _ in files.values()) <= FULL_CHECK_BYTES
     for name, (size, crcs) in files.items():
         file = path / name
         if Path(name).name != name:

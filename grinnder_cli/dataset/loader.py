@@ -26,6 +26,7 @@ class Loader:
         open: a context manager that yields the Source.
         sizes: what is known before reading.
         folder: name of its directory under <data.dir>/raw/, where `grinnder data fetch` puts it; "": it has none.
+        generated: made from a seed, no file is read; `grinnder data generate` writes it.
         split_files: dataset.split may name a file.
         preset: keys that conf/dataset/<name>.yaml sets, where they differ from the schema's defaults.
     """
@@ -35,6 +36,7 @@ class Loader:
     open: Callable[[DatasetConfig], AbstractContextManager[Source]]
     sizes: Callable[[DatasetConfig], Sizes]
     folder: str = ""
+    generated: bool = False
     split_files: bool = False
     preset: Mapping[str, Any] = field(default_factory=dict)
 

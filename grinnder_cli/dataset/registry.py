@@ -2,7 +2,20 @@
 
 import difflib
 
-from grinnder_cli.dataset import debian, edge_list, flickr, heterophilous, igb, karate, npz, ogb, planetoid, reddit, sbm
+from grinnder_cli.dataset import (
+    debian,
+    edge_list,
+    flickr,
+    heterophilous,
+    igb,
+    karate,
+    kronecker,
+    npz,
+    ogb,
+    planetoid,
+    reddit,
+    sbm,
+)
 from grinnder_cli.dataset.loader import Loader
 from grinnder_cli.errors import ConfigError
 
@@ -13,6 +26,7 @@ LOADERS: dict[str, Loader] = {
     "npz": npz.LOADER,
     "edges": edge_list.LOADER,
     "sbm": sbm.LOADER,
+    "kronecker": kronecker.LOADER,
     "products": ogb.PRODUCTS,
     "arxiv": ogb.ARXIV,
     "papers100m": ogb.PAPERS100M,
