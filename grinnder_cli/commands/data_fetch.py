@@ -43,17 +43,17 @@ def fetch_set(name: str, wanted: str, data_dir: Path, yes: bool) -> dict[str, An
 
 
 def _consent(what: str, published: Published, raw: Path, yes: bool) -> None:
+    where = next(iter(published.files.values())).split("/")[2]
+    if not yes and not sys.stdin.isatty():
+        raise ConfigError(f"{what} would come from {where}, and nobody is here to agree: add --yes")
     sizes = [remote_size(address) for address in published.files.values()]
     known = sum(size for size in sizes if size is not None)
     shown = f"{'at least ' if None in sizes else ''}{format_size(known)}" if known else "an unknown size"
-    where = next(iter(published.files.values())).split("/")[2]
     _require_space(what, known * (2 if published.archive else 1), raw)
     offer = f"{what}: {shown} from {where} to {raw / published.folder}"
     if yes:
         print(offer, file=sys.stderr)
         return
-    if not sys.stdin.isatty():
-        raise ConfigError(f"{offer}; nobody is here to agree: add --yes")
     print(f"{offer}. Fetch it? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise ConfigError("not fetched, as you said")

@@ -3,11 +3,11 @@
 edge_index is written in column order, one edge after the other, so that a single pass over the edges is enough.
 """
 
+import contextlib
 import errno
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -47,7 +47,7 @@ def _arrays(source: Source) -> Iterator[tuple[str, _Array]]:
         yield key, _whole(array)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _beside(out: Path) -> Iterator[Path]:
     """OUT.part, which becomes `out` at the end or is removed."""
     if out.exists():
@@ -61,10 +61,9 @@ def _beside(out: Path) -> Iterator[Path]:
             raise DoesNotFit(f"no space left for {out}; set another out=") from error
         raise EnvironmentProblem(f"{out} cannot be written: {error.strerror or error}; set another out=") from error
     finally:
-        if part.is_dir():
-            shutil.rmtree(part, ignore_errors=True)
-        else:
-            part.unlink(missing_ok=True)
+        shutil.rmtree(part, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
 
 
 def export(source: Source, out: Path) -> None:
