@@ -1,8 +1,9 @@
 """dataset=kronecker: an R-MAT graph (Graph500's quadrants), as skewed as real ones and of any size.
 
-An edge descends into quadrants of the adjacency matrix, bit by bit, by the probabilities A, B, C, D. Classes are
-ranges of ranks, ids are ranks scattered over 0..N-1. Neighbours tell next to nothing about a class, features about
-half of the nodes' classes: a graph to measure with; sbm is one to learn from. Every edge goes both ways; duplicates stay (dataset.coalesce=true drops them), self loops go to the next node.
+An edge descends into quadrants of the adjacency matrix, bit by bit, by the probabilities A, B, C, D. Every edge goes
+both ways; duplicates stay (dataset.coalesce=true drops them), self loops go to the next node. Classes are ranges of
+ranks, ids are ranks scattered over 0..N-1. Neighbours tell next to nothing about a class, features tell it of about
+half of the nodes: a graph to measure with; sbm is one to learn from.
 
 Shapes: N nodes, E directed edges (E/2 pairs), F features, C classes. Everything comes in blocks, each from the seed
 and its own number: what is held is a block, and a few bytes per node for labels and split.
