@@ -9,13 +9,12 @@ renamed into place. Two processes that build the same archive: one wins, the oth
 import errno
 import fcntl
 import json
-import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -45,20 +44,14 @@ class Writer:
 
     def stream(self, name: str, dtype: np.dtype, shape: tuple[int, ...], blocks: Iterator[np.ndarray]) -> None:
         """Write one array as a plain .npy file from blocks of its rows, converted to `dtype`."""
+        rows = 0
         with open(self.path / f"{name}.npy", "xb") as file:
-            write_npy(file, dtype, shape, blocks)
-
-
-def write_npy(
-    file: IO[bytes], dtype: np.dtype, shape: tuple[int, ...], blocks: Iterator[np.ndarray], *, fortran: bool = False
-) -> None:
-    """Write one .npy from blocks of its items, in the order they have in the file, converted to `dtype`."""
-    descr, items = np.lib.format.dtype_to_descr(np.dtype(dtype)), 0
-    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": fortran, "shape": shape})
-    for block in blocks:
-        file.write(np.ascontiguousarray(block, dtype=dtype).data)
-        items += block.size
-    assert items == math.prod(shape), f"{items} items written, shape {shape} promised"
+            descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+            np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+            for block in blocks:
+                np.ascontiguousarray(block, dtype=dtype).tofile(file)
+                rows += len(block)
+        assert rows == shape[0], f"{name}: {rows} rows written, {shape[0]} promised"
 
 
 def checksums(path: Path, only: set[int] | None = None) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ edge_index is written in column order, one edge after the other, so that a singl
 
 import contextlib
 import errno
+import math
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
@@ -14,13 +15,14 @@ from typing import IO
 
 import numpy as np
 
-from grinnder_cli.dataset.archive import write_npy
 from grinnder_cli.dataset.source import Source
 from grinnder_cli.errors import ConfigError, DoesNotFit, EnvironmentProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Array:
+    """One .npy to be written; the items of `blocks` lie in the order they have in the file."""
+
     dtype: np.dtype
     shape: tuple[int, ...]
     blocks: Callable[[], Iterator[np.ndarray]]
@@ -86,4 +88,14 @@ def export(source: Source, out: Path) -> None:
 def _write(source: Source, create: Callable[[str], IO[bytes]]) -> None:
     for name, array in _arrays(source):
         with create(name) as file:
-            write_npy(file, array.dtype, array.shape, array.blocks(), fortran=array.fortran)
+            _write_npy(file, array)
+
+
+def _write_npy(file: IO[bytes], array: _Array) -> None:
+    items, descr = 0, np.lib.format.dtype_to_descr(array.dtype)
+    header = {"descr": descr, "fortran_order": array.fortran, "shape": array.shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    for block in array.blocks():
+        file.write(np.ascontiguousarray(block, dtype=array.dtype).data)
+        items += block.size
+    assert items == math.prod(array.shape), f"{items} items written, shape {array.shape} promised"

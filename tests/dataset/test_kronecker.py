@@ -110,7 +110,7 @@ def test_generate_never_overwrites_and_leaves_nothing(tmp_path, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("grinnder_cli.dataset.export.write_npy", full)
+    monkeypatch.setattr("grinnder_cli.dataset.export._write_npy", full)
     for out in ("x.npz", "x"):
         with pytest.raises(Exception, match="no space left for"):
             data.main(["generate", "karate", f"out={tmp_path}/{out}"])
