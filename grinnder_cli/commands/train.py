@@ -180,7 +180,8 @@ def _record(directory: RunDirectory, config: RunConfig, hydra: Any) -> None:
 
 
 def _result(summary: dict[str, Any]) -> str:
-    accuracy, loss = summary.get("test_acc_at_best_val_pct"), summary.get("train_loss")
-    shown = [] if accuracy is None else [f"test accuracy {accuracy:.2f} % at the best validation epoch"]
+    score, loss = summary.get("test_acc_at_best_val_pct"), summary.get("train_loss")
+    metric = summary.get("metric", "accuracy")
+    shown = [] if score is None else [f"test {metric} {score:.2f} % at the best validation epoch"]
     shown += [] if loss is None else [f"train loss {loss:.4f}"]
     return ", ".join(shown) or "complete"

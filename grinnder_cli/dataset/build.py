@@ -48,13 +48,10 @@ def _write_nodes(source: Source, config: DatasetConfig, store: Writer, notes: li
     del raw
     found = {} if config.split in RULES else source.splits()
     split = make_split(found, y, float_labels, config, source.where, notes)
-    num_classes = config.classes or source.num_classes or int(y.max()) + 1
-    if y.max() >= num_classes:
-        raise DataError(
-            f"{source.where}: the largest label is {y.max()}; dataset.classes must be at least {y.max() + 1}"
-        )
-    counts = np.bincount(y[split.train == 1], minlength=num_classes)
-    unseen = [c for c in np.flatnonzero(counts == 0).tolist() if (y == c).any()]
+    num_classes = _num_classes(y, source, config)
+    train = y[split.train == 1]
+    counts = np.bincount(train, minlength=num_classes) if y.ndim == 1 else (train == 1).sum(axis=0)
+    unseen = [c for c in np.flatnonzero(counts == 0).tolist() if (y == c if y.ndim == 1 else y[:, c] == 1).any()]
     if unseen:
         shown = ", ".join(map(str, unseen[:5])) + (", ..." if len(unseen) > 5 else "")
         notes.append(f"{len(unseen)} classes have no training node: {shown}")
@@ -62,6 +59,16 @@ def _write_nodes(source: Source, config: DatasetConfig, store: Writer, notes: li
     store.array("train_mask", split.train)
     store.array("val_mask", split.val)
     store.array("test_mask", split.test)
+    return num_classes
+
+
+def _num_classes(y: np.ndarray, source: Source, config: DatasetConfig) -> int:
+    if y.ndim == 2:
+        return y.shape[1]
+    found = int(y.max()) + 1
+    num_classes = config.classes or source.num_classes or found
+    if found > num_classes:
+        raise DataError(f"{source.where}: the largest label is {found - 1}; dataset.classes must be at least {found}")
     return num_classes
 
 

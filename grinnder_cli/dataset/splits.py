@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grinnder_cli.config.schema import DatasetConfig
+from grinnder_cli.dataset.labels import labelled
 from grinnder_cli.errors import DataError
 
 NAMES = ("train", "val", "test")
@@ -32,7 +33,7 @@ def make_split(
 
     Args:
         found: masks [N], [N, k] or [k, N] and index lists, under train_mask, val_idx, ...
-        y: clean labels.
+        y: clean labels, [N] or [N, C].
         float_labels: the file marked unlabelled nodes by NaN. Such files (papers100M) may name unlabelled nodes
             in the training split: they are left out and counted. A -1 there is a mistake and an error.
         notes: lines for the user are appended.
@@ -47,9 +48,9 @@ def make_split(
         notes.append(f"split={config.split}{seed}: {shares} nodes train / val / test")
     else:
         masks = _published(found, len(y), config.split_index, where, notes)
-    labelled = y >= 0
+    known = labelled(y)
     for name, mask in masks.items():
-        missing = int(np.count_nonzero(mask & ~labelled))
+        missing = int(np.count_nonzero(mask & ~known))
         if missing and name == "train" and not float_labels:
             raise DataError(
                 f"{where}: {missing} of {np.count_nonzero(mask)} training nodes have no label (y = -1); "
@@ -57,7 +58,7 @@ def make_split(
             )
         if missing:
             notes.append(f"{missing} of {np.count_nonzero(mask)} {name} nodes have no label and are left out")
-            mask &= labelled
+            mask &= known
     if not masks["train"].any():
         raise DataError(f"{where}: no labelled training node; fix train_mask, or set dataset.split=random")
     notes.extend(f"the {name} split is empty: no {name} metric" for name in ("val", "test") if not masks[name].any())
@@ -68,13 +69,13 @@ def make_split(
 
 
 def _by_rule(y: np.ndarray, config: DatasetConfig, where: str) -> dict[str, np.ndarray]:
-    labelled = np.flatnonzero(y >= 0)
-    if not len(labelled):
+    order = np.flatnonzero(labelled(y))
+    if not len(order):
         raise DataError(f"{where}: no node has a label")
     if config.split == "random":
-        labelled = np.random.default_rng(config.split_seed).permutation(labelled)
-    train, val = max(1, int(0.6 * len(labelled))), int(0.2 * len(labelled))
-    groups = np.split(labelled, [train, train + val])
+        order = np.random.default_rng(config.split_seed).permutation(order)
+    train, val = max(1, int(0.6 * len(order))), int(0.2 * len(order))
+    groups = np.split(order, [train, train + val])
     return {name: _from_index(group, len(y)) for name, group in zip(NAMES, groups, strict=True)}
 
 

@@ -54,7 +54,7 @@ KEYS = {
     "layers": 3,
     "hidden": 256,
     "parts": "auto",
-    "metric": "accuracy",
+    "metric": "auto",
     "seed": 0,
     "device": "auto",
     "dtype": "float32",

@@ -54,7 +54,8 @@ def test_a_sound_file_keeps_everything(load_npz):
         (changed("y", 4, -2), "y of node 4 is -2"),
         (changed("y", 4, 1.5, float), "y of node 4 is 1.5"),
         (changed("y", 4, 10**9), "more than 1000000 classes"),
-        ({"y": np.ones((N, 3), np.int64)}, "multi-label is not supported yet"),
+        ({"y": np.full((N, 3), 2)}, "a matrix of labels holds 0 and 1"),
+        ({"y": np.full((N, 3), -1)}, "training nodes have no label"),
         ({"train_mask": None}, "dataset.split=random"),
         ({"train_mask": np.zeros(N, bool)}, "no labelled training node"),
         ({"train_mask": np.ones(N - 1, bool)}, "train_mask has shape (29,)"),
@@ -209,3 +210,13 @@ def test_a_folder_of_npy_files_is_the_same_graph(load_npz, tmp_path):
     (folder / "x.npy").unlink()
     with pytest.raises(DataError, match=r"has no x\.npy"):
         dataset.load(config, tmp_path / "data")
+
+
+def test_multi_label_targets_keep_their_columns(load_npz):
+    y = np.arange(N * 3).reshape(N, 3) % 4 % 2
+    y[4] = -1  # in no training split: 4 is a test node
+    graph = load_npz(y=y)
+    assert graph.multi_label and graph.num_classes == 3 and graph.y.dtype == np.int8 and np.array_equal(graph.y, y)
+    assert "1 of 6 test nodes have no label and are left out" in graph.notes
+    drawn = load_npz({"split": "random"}, y=y)
+    assert not drawn.train_mask[4] and np.count_nonzero(drawn.train_mask) == 17
