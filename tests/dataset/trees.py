@@ -68,8 +68,8 @@ def ogb_binary(root: Path, graph: Tiny, unlabelled: np.ndarray) -> Path:
         raw / "data.npz",
         edge_index=graph.edges.T,
         node_feat=graph.x,
-        node_year=np.full((N, 1), 2000),
-        num_nodes_list=np.array([N]),
+        node_year=np.full((len(graph.x), 1), 2000),
+        num_nodes_list=np.array([len(graph.x)]),
         num_edges_list=np.array([len(graph.edges)]),
     )
     y = graph.y.astype(np.float32)
