@@ -37,8 +37,7 @@ def write_graph(source: Source, config: DatasetConfig, store: Writer, check: Cal
     store.stream("x", feature_type, source.feature_shape, clean_features(source, config.normalize_features, check))
     if source.node_ids is not None:
         store.array("node_ids", source.node_ids)
-    raw_edges = source.num_edges if source.file_edges is None else source.file_edges
-    return {"num_classes": num_classes, "raw_edges": raw_edges, "notes": notes}
+    return {"num_classes": num_classes, "raw_edges": source.raw_edges, "notes": notes}
 
 
 def _write_nodes(source: Source, config: DatasetConfig, store: Writer, notes: list[str]) -> int:

@@ -58,7 +58,8 @@ def _labels(path: Path, nodes: int) -> np.ndarray:
         if not key.isdecimal() or int(key) >= nodes:
             raise DataError(f"{path}: '{key}' is no node; ids must lie in 0..{nodes - 1}")
         try:
-            if multi and len(value) != width:
+            whole = {*value} <= {0, 1} and len(value) == width if multi else isinstance(value, int)
+            if not whole:
                 raise ValueError
             y[int(key)] = value
         except (TypeError, ValueError, OverflowError):

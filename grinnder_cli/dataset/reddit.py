@@ -33,8 +33,8 @@ def _counts(data: NpzFile, graph: NpzFile) -> tuple[int, int]:
     x, row, col = data.header("feature"), graph.header("row"), graph.header("col")
     if len(x.shape) != 2:
         raise DataError(f"{data.path}: feature has shape {x.shape}; it must be (N, F)")
-    if "format" in graph and (found := bytes(graph.read("format").reshape(-1)[0])) != b"coo":
-        raise DataError(f"{graph.path} holds a matrix in format {found.decode('latin1')}; save it as COO")
+    if "format" in graph and (found := str(graph.read("format").astype(str))) != "coo":
+        raise DataError(f"{graph.path} holds a matrix in format {found}; save it as COO")
     if len(row.shape) != 1 or row.shape != col.shape:
         raise corrupt(graph.path, f"row has shape {row.shape}, col {col.shape}")
     return x.shape[0], row.shape[0]

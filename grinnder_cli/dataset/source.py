@@ -55,6 +55,15 @@ class Source:
     node_ids: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def raw_edges(self) -> int:
+        """Rows in the file."""
+        return self.num_edges if self.file_edges is None else self.file_edges
+
+    def file_row(self, edge: int) -> int:
+        """The row of the file that an edge of edge_blocks comes from."""
+        return edge * self.raw_edges // self.num_edges
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:

@@ -126,6 +126,8 @@ def summary(
         "device_budget_bytes": prepared.device.bytes if prepared.device else 0,
         "partition_s": facts["partition_s"],
         "prepare_s": prepare_s,
+        "file_edges": prepared.graph.raw_edges,
+        "dataset_notes": list(prepared.graph.notes),
         "dataset_fingerprint": prepared.graph.fingerprint,
         "run_dir": str(run.path),
     }

@@ -88,7 +88,7 @@ def test_an_edge_out_of_range_is_numbered(tmp_path, products):
     edges = TINY.edges.copy()
     edges[17, 1] = 60
     trees.write_gz(products / "raw" / "edge.csv.gz", edges)
-    with pytest.raises(DataError, match="has id 60, N=60"):
+    with pytest.raises(DataError, match="edge 17 has id 60, N=60"):
         load(tmp_path, "products", products)
 
 

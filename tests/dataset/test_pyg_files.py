@@ -72,6 +72,8 @@ def test_a_node_that_is_missing_in_class_map_has_no_label(tmp_path):
         ("class_map.json", '{"0": 1, "60": 1}', r"'60' is no node; ids must lie in 0\.\.59"),
         ("class_map.json", '{"0": [0, 1], "1": [1]}', "node 1 must have a list of 2 zeros and ones"),
         ("class_map.json", '{"0": 1, "1": [1, 0]}', "node 1 must have a class"),
+        ("class_map.json", '{"0": 1, "1": 1.5}', "node 1 must have a class"),
+        ("class_map.json", '{"0": [0, 1], "1": [0, 0.5]}', "node 1 must have a list of 2 zeros and ones"),
         ("role.json", '{"tr": [1]}', "lists of nodes under tr, va and te"),
         ("role.json", '{"tr": [1, 77], "va": [], "te": []}', "train_idx: entry 1 is 77, N=60"),
         ("feats.npy", "none", r"feats\.npy is truncated or corrupt"),
@@ -130,3 +132,14 @@ def test_json_of_classes_is_not_a_list(tmp_path):
     (root / "raw" / "class_map.json").write_text(json.dumps([1, 2]))
     with pytest.raises(DataError, match="must hold one JSON object"):
         load(tmp_path, "flickr", root)
+
+
+def test_graphsaint_multi_label(tmp_path):
+    """Yelp's form: any of C classes; a node that class_map.json leaves out has none."""
+    y = np.arange(trees.N * 3).reshape(trees.N, 3) % 4 % 2
+    node = int(TINY.split["test"][0])
+    classes = {str(i): row for i, row in enumerate(y.tolist()) if i != node}
+    graph = load(tmp_path, "flickr", trees.graphsaint(tmp_path, TINY, classes))
+    assert graph.multi_label and graph.num_classes == 3
+    assert (graph.y[node] == -1).all() and np.array_equal(np.delete(graph.y, node, 0), np.delete(y, node, 0))
+    assert "1 of 12 test nodes have no label and are left out" in graph.notes
