@@ -23,7 +23,7 @@ COMPOSED = {
 PLAIN = {
     "resume": "continue an interrupted run bit-exactly: grinnder resume RUN_DIR",
     "tables": "result tables of many runs: Markdown, CSV, LaTeX",
-    "data": "data sets: list, info",
+    "data": "data sets: list, info, verify, fetch, generate",
     "doctor": "check this machine and say what to mend",
     "clean": "list scratch that dead runs left; --yes removes it",
 }

@@ -23,7 +23,7 @@ def run(config: RunConfig, flags: frozenset[str]) -> int:
     if config.parts == "auto":
         raise ConfigError("partition needs a number of parts; set parts=N")
     folder = data_dir(config.data)
-    graph = dataset.load(config.dataset, folder)
+    graph = dataset.load(dataset.located(config.dataset, folder), folder)
     start = time.perf_counter()
     with PeakSampler() as memory:
         made = partition(graph, int(config.parts), config.partitioner, config.seed, folder)

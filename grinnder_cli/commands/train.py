@@ -10,6 +10,7 @@ import yaml
 from grinnder_cli import __version__
 from grinnder_cli.commands.outcome import Outcome
 from grinnder_cli.config import checks, freeze
+from grinnder_cli.config.paths import data_dir
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.errors import GrinnderError, describe
 from grinnder_cli.run import atomic, provenance, status
@@ -124,7 +125,7 @@ def show(directory: RunDirectory, flags: set[str], *, brief: bool, report: bool)
 def _hash(config: RunConfig) -> str:
     from grinnder_cli import dataset
 
-    fingerprint = dataset.fingerprint(config.dataset)
+    fingerprint = dataset.fingerprint(dataset.located(config.dataset, data_dir(config.data)))
     return freeze.config_hash(config, version=__version__, dataset_fingerprint=fingerprint)
 
 
@@ -179,7 +180,8 @@ def _record(directory: RunDirectory, config: RunConfig, hydra: Any) -> None:
 
 
 def _result(summary: dict[str, Any]) -> str:
-    accuracy, loss = summary.get("test_acc_at_best_val_pct"), summary.get("train_loss")
-    shown = [] if accuracy is None else [f"test accuracy {accuracy:.2f} % at the best validation epoch"]
+    score, loss = summary.get("test_acc_at_best_val_pct"), summary.get("train_loss")
+    metric = summary.get("metric", "accuracy")
+    shown = [] if score is None else [f"test {metric} {score:.2f} % at the best validation epoch"]
     shown += [] if loss is None else [f"train loss {loss:.4f}"]
     return ", ".join(shown) or "complete"

@@ -28,6 +28,7 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "checkpoint.keep": (lambda v: v >= 2, "at least 2, so that a damaged newest one is not the only one"),
     "dataset.split_seed": _SEED,
     "dataset.split_index": _AT_LEAST_0,
+    "dataset.classes": (lambda v: v is None or v >= 1, "at least 1"),
     "dataset.num_nodes": _AT_LEAST_1,
     "dataset.num_edges": _AT_LEAST_0,
     "dataset.num_features": _AT_LEAST_1,

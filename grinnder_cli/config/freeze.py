@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hint
 import yaml
 
 from grinnder_cli.config import checks
-from grinnder_cli.config.keys import PATH_KEYS, did_you_mean, known_keys
+from grinnder_cli.config.keys import DATA_KEYS, PATH_KEYS, did_you_mean, known_keys
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.errors import ConfigError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-_NOT_IN_HASH = ("out", "data.dir", "dataset.path", "storage.dir", "progress", "rerun", "on_fail")
-"""Keys that change neither weights nor figures; what dataset.path holds is in the fingerprint."""
+_NOT_IN_HASH = ("out", "data.dir", *DATA_KEYS, "storage.dir", "progress", "rerun", "on_fail")
+"""Keys that change neither weights nor figures."""
 
 
 def register() -> None:

@@ -8,7 +8,10 @@ from typing import Any
 
 from grinnder_cli.config.schema import RunConfig
 
-PATH_KEYS = ("out", "storage.dir", "data.dir", "dataset.path", "partitioner.path", "checkpoint.init")
+DATA_KEYS = ("dataset.path", "dataset.features", "dataset.labels")
+"""Where data lie; what they hold is in the dataset's fingerprint."""
+
+PATH_KEYS = ("out", "storage.dir", "data.dir", *DATA_KEYS, "partitioner.path", "checkpoint.init")
 """Keys whose value is a path: taken literally, whatever characters it holds."""
 
 LITERAL_KEYS = (*PATH_KEYS, "storage.fault")

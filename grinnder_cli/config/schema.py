@@ -19,7 +19,17 @@ class DatasetConfig:
     name: str = "debian"
     """Which loader reads the data; `grinnder data list` names them."""
     path: str | None = None
-    """The file, or the folder that holds the dataset; null: embedded, or under data.dir."""
+    """The file, or the folder that holds the dataset; null: embedded, or where `grinnder data fetch` put it."""
+    features: str | None = None
+    """dataset=edges: x of every node, a .npy, .npz or csv file; null: made by no_features."""
+    labels: str | None = None
+    """dataset=edges: y of every node, a .npy, .npz or csv file."""
+    classes: int | None = None
+    """Number of classes; null: the largest label + 1. IGB: 19 or 2983 chooses the label file."""
+    remap: bool = False
+    """dataset=edges: ids are any numbers or words; they are numbered in their order, and the list is kept."""
+    no_features: str = one_of("constant", "degree")
+    """dataset=edges without features: every x is 1, or log(1 + degree)."""
     undirected: bool = False
     """Add the reverse of every edge, then drop duplicates."""
     coalesce: bool = False
@@ -27,7 +37,8 @@ class DatasetConfig:
     normalize_features: bool = False
     """Divide every feature row by its sum (rows that sum to 0 stay)."""
     split: str = "published"
-    """Split rule: published (the file's), random (60/20/20 over labelled nodes by split_seed)."""
+    """Split rule: published (the files'), random (60/20/20 of the labelled nodes by split_seed), index (60/20/20 in
+    the order of the ids); dataset=edges: also a .npy, .npz or csv file."""
     split_seed: int = 0
     """Seed of split=random."""
     split_index: int = 0
@@ -173,7 +184,8 @@ class RunConfig:
     """Width between layers."""
     parts: int | str = "auto"
     """Partitions; auto: the smallest power of two that fits memory.host."""
-    metric: str = one_of("accuracy")
+    metric: str = one_of("auto", "accuracy", "f1_micro")
+    """What evaluations report; auto: f1_micro for multi-label targets, else accuracy."""
     seed: int = 0
     """Seed of weights, dropout and partitioner, in [0, 2^32)."""
     device: str = one_of("auto", "cpu", "cuda")

@@ -6,6 +6,7 @@ The store's key is the start of `fingerprint(config)`: the same content and sett
 store wherever the files lie; a store that does not verify is reported and never used.
 """
 
+import dataclasses
 import difflib
 import hashlib
 import json
@@ -18,14 +19,15 @@ from grinnder_cli.dataset.build import peak_bytes, write_graph
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.dataset.registry import find_loader, names
 from grinnder_cli.dataset.source import Source
+from grinnder_cli.dataset.splits import RULES
 from grinnder_cli.errors import ConfigError, DataError
 
-__all__ = ["Graph", "fingerprint", "is_stored", "load", "load_bytes", "names", "store_path"]
+__all__ = ["Graph", "fingerprint", "is_stored", "load", "load_bytes", "located", "names", "raw_dir", "store_path"]
 
 FORMAT = 1
 """Version of the store and of the rules that shape it; part of every fingerprint."""
 
-SPLITS = ("published", "random")
+SPLITS = ("published", *RULES)
 _ARRAYS = ("indptr", "indices", "x", "y", "train_mask", "val_mask", "test_mask")
 
 
@@ -90,21 +92,35 @@ def fingerprint(config: DatasetConfig) -> str:
 
 def _settings(config: DatasetConfig) -> dict:
     """The keys that shape a graph beside its content; those without effect are left out."""
-    if config.split not in SPLITS:
+    if config.split not in SPLITS and not find_loader(config.name).split_files:
         near = difflib.get_close_matches(config.split, SPLITS, n=1, cutoff=0.3)
         hint = f"did you mean {near[0]}?" if near else f"set one of {', '.join(SPLITS)}"
         raise ConfigError(f"dataset.split={config.split} is unknown; {hint}")
     if config.split_index < 0 or config.split_seed < 0:
         raise ConfigError("dataset.split_index and dataset.split_seed must not be negative")
-    drawn = config.split == "random"
     return {
         "undirected": config.undirected,
         "coalesce": config.coalesce or config.undirected,
         "normalize_features": config.normalize_features,
-        "split": config.split,
-        "split_seed": config.split_seed if drawn else None,
-        "split_index": None if drawn else config.split_index,
+        "split": config.split if config.split in RULES else "published",
+        "split_seed": config.split_seed if config.split == "random" else None,
+        "split_index": None if config.split in RULES else config.split_index,
+        "classes": config.classes,
     }
+
+
+def located(config: DatasetConfig, data_dir: Path) -> DatasetConfig:
+    """`config` with the path of what `grinnder data fetch` put under data_dir, where it names no path itself."""
+    folder = find_loader(config.name).folder
+    fetched = raw_dir(data_dir) / folder
+    if config.path is not None or not folder or not fetched.is_dir():
+        return config
+    return dataclasses.replace(config, path=str(fetched))
+
+
+def raw_dir(data_dir: Path) -> Path:
+    """Where fetched datasets lie, a folder each."""
+    return Path(data_dir) / "raw"
 
 
 def _place(config: DatasetConfig, data_dir: Path, digest: str) -> Path:

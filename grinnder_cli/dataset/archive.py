@@ -168,8 +168,11 @@ def exists(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
-def open_archive(path: Path) -> dict[str, Any]:
+def open_archive(path: Path, *, whole: bool = False) -> dict[str, Any]:
     """Verify the archive and return the facts its owner stored.
+
+    Args:
+        whole: compare every checksum, of large archives too.
 
     Raises:
         DataError: the manifest is unreadable, or a file is missing, has another size or another content.
@@ -184,7 +187,7 @@ def open_archive(path: Path) -> dict[str, Any]:
         intact = False
     if not intact:
         raise DataError(f"store manifest {path / MANIFEST} is damaged; {remedy}")
-    small = sum(size for size, _ in files.values()) <= FULL_CHECK_BYTES
+    small = whole or sum(size for size, _ in files.values()) <= FULL_CHECK_BYTES
     for name, (size, crcs) in files.items():
         file = path / name
         if Path(name).name != name:

@@ -10,7 +10,7 @@ from grinnder_cli.dataset.edges import SortedEdges, sort_edges
 from grinnder_cli.dataset.features import clean_features, stored_type
 from grinnder_cli.dataset.labels import clean_labels
 from grinnder_cli.dataset.source import BLOCK_BYTES, Sizes, Source
-from grinnder_cli.dataset.splits import make_split
+from grinnder_cli.dataset.splits import RULES, make_split
 from grinnder_cli.errors import DataError
 
 
@@ -35,7 +35,9 @@ def write_graph(source: Source, config: DatasetConfig, store: Writer, check: Cal
     _write_edges(source, config, store, notes, check)
     check()
     store.stream("x", feature_type, source.feature_shape, clean_features(source, config.normalize_features, check))
-    return {"num_classes": num_classes, "raw_edges": source.num_edges, "notes": notes}
+    if source.node_ids is not None:
+        store.array("node_ids", source.node_ids)
+    return {"num_classes": num_classes, "raw_edges": source.raw_edges, "notes": notes}
 
 
 def _write_nodes(source: Source, config: DatasetConfig, store: Writer, notes: list[str]) -> int:
@@ -43,10 +45,12 @@ def _write_nodes(source: Source, config: DatasetConfig, store: Writer, notes: li
     y = clean_labels(raw, source.num_nodes, source.where, notes)
     float_labels = raw.dtype.kind == "f"
     del raw
-    split = make_split(source.splits(), y, float_labels, config, source.where, notes)
-    num_classes = source.num_classes or int(y.max()) + 1
-    counts = np.bincount(y[split.train == 1], minlength=num_classes)
-    unseen = [c for c in np.flatnonzero(counts == 0).tolist() if (y == c).any()]
+    found = {} if config.split in RULES else source.splits()
+    split = make_split(found, y, float_labels, config, source.where, notes)
+    num_classes = _num_classes(y, source, config)
+    train = y[split.train == 1]
+    counts = np.bincount(train, minlength=num_classes) if y.ndim == 1 else (train == 1).sum(axis=0)
+    unseen = [c for c in np.flatnonzero(counts == 0).tolist() if (y == c if y.ndim == 1 else y[:, c] == 1).any()]
     if unseen:
         shown = ", ".join(map(str, unseen[:5])) + (", ..." if len(unseen) > 5 else "")
         notes.append(f"{len(unseen)} classes have no training node: {shown}")
@@ -54,6 +58,16 @@ def _write_nodes(source: Source, config: DatasetConfig, store: Writer, notes: li
     store.array("train_mask", split.train)
     store.array("val_mask", split.val)
     store.array("test_mask", split.test)
+    return num_classes
+
+
+def _num_classes(y: np.ndarray, source: Source, config: DatasetConfig) -> int:
+    if y.ndim == 2:
+        return y.shape[1]
+    found = int(y.max()) + 1
+    num_classes = config.classes or source.num_classes or found
+    if found > num_classes:
+        raise DataError(f"{source.where}: the largest label is {found - 1}; dataset.classes must be at least {found}")
     return num_classes
 
 

@@ -94,7 +94,7 @@ def _read_keys(
     for src, dst, weight in source.edge_blocks():
         check()
         src, dst = _whole(src, source, read), _whole(dst, source, read)
-        _check_ids(src, dst, n, source.where, read)
+        _check_ids(src, dst, source, read)
         if weight is not None:
             _check_weights(weight, source.where, read)
         read += len(src)
@@ -131,13 +131,15 @@ def _whole(ids: np.ndarray, source: Source, first: int) -> np.ndarray:
     return ids.astype(np.int64, copy=False)
 
 
-def _check_ids(src: np.ndarray, dst: np.ndarray, n: int, where: str, first: int) -> None:
+def _check_ids(src: np.ndarray, dst: np.ndarray, source: Source, first: int) -> None:
+    n = source.num_nodes
     if not len(src) or (min(src.min(), dst.min()) >= 0 and max(src.max(), dst.max()) < n):
         return
     bad = (src < 0) | (src >= n) | (dst < 0) | (dst >= n)
     at = int(bad.argmax())
     wrong = src[at] if not 0 <= src[at] < n else dst[at]
-    raise DataError(f"{where}: edge {first + at} has id {wrong}, N={n}: ids must lie in 0..{n - 1}")
+    row = source.file_row(first + at)
+    raise DataError(f"{source.where}: edge {row} has id {wrong}, N={n}: ids must lie in 0..{n - 1}")
 
 
 def _check_weights(weight: np.ndarray, where: str, first: int) -> None:

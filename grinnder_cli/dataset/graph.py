@@ -25,7 +25,7 @@ class Graph:
         indices: int32 (int64 when N >= 2^31) [E], source of each edge.
         weight: the file's float type [E], or None.
         x: the file's float type [N, F].
-        y: smallest signed int type [N]; -1 = unlabelled.
+        y: smallest signed int type [N]; -1 = unlabelled. Multi-label: int8 [N, C] of 0 and 1, rows of -1.
         train_mask, val_mask, test_mask: uint8 [N], 1 = member and labelled.
         num_classes: C.
         raw_edges: edges in the file, before undirected and coalesce.
@@ -54,6 +54,10 @@ class Graph:
     @property
     def num_edges(self) -> int:
         return len(self.indices)
+
+    @property
+    def multi_label(self) -> bool:
+        return self.y.ndim == 2
 
     @property
     def num_features(self) -> int:

@@ -102,4 +102,5 @@ LOADER = Loader(
     content=lambda config: f"karate {VERSION} seed {config.seed}",
     open=_open,
     sizes=lambda config: Sizes(num_nodes=NODES, num_edges=156),
+    generated=True,
 )

@@ -9,20 +9,20 @@ MAX_CLASSES = 1_000_000
 
 
 def clean_labels(y: np.ndarray, num_nodes: int, where: str, notes: list[str]) -> np.ndarray:
-    """Class of every node.
+    """Class of every node, or which of C classes it has.
 
-    Accepted: integers [N] or [N, 1]; floats that hold whole numbers, NaN = unlabelled (papers100M);
-    a one-hot integer or boolean matrix [N, C], told from multi-label by every row having exactly one 1.
+    Accepted: integers [N] or [N, 1]; floats that hold whole numbers, NaN = unlabelled (papers100M); a matrix [N, C]
+    of 0 and 1, rows of NaN or -1 = unlabelled: one-hot when every labelled row has exactly one 1, else multi-label.
 
     Args:
         y: as the file has it.
         notes: lines for the user are appended.
 
     Returns:
-        int8, int16 or int32 [N]; -1 = unlabelled.
+        int8, int16 or int32 [N], -1 = unlabelled; multi-label int8 [N, C], rows of -1 = unlabelled.
 
     Raises:
-        DataError: another length, multi-label, fractional or negative labels.
+        DataError: another length, fractional or negative labels.
     """
     if y.ndim == 0 or y.ndim > 2 or len(y) != num_nodes:
         raise DataError(f"{where}: y has shape {y.shape}, x has {num_nodes} rows; both need one row per node")
@@ -31,20 +31,41 @@ def clean_labels(y: np.ndarray, num_nodes: int, where: str, notes: list[str]) ->
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 2:
-        y = _from_one_hot(y, where, notes)
+        return _from_matrix(y, where, notes)
     if y.dtype.kind == "f":
         y = _from_float(y, where, notes)
     return _smallest(y, where)
 
 
-def _from_one_hot(y: np.ndarray, where: str, notes: list[str]) -> np.ndarray:
-    one_hot = y.dtype.kind in "biu" and y.shape[1] > 0 and bool(((y == 0) | (y == 1)).all())
-    if not one_hot or not (np.count_nonzero(y, axis=1) == 1).all():
+def labelled(y: np.ndarray) -> np.ndarray:
+    """bool [N] of clean labels: which nodes have one."""
+    return (y if y.ndim == 1 else y[:, 0]) >= 0
+
+
+def _from_matrix(y: np.ndarray, where: str, notes: list[str]) -> np.ndarray:
+    columns = y.shape[1]
+    if not columns:
+        raise DataError(f"{where}: y has shape {y.shape}; it needs a column per class")
+    with np.errstate(invalid="ignore"):
+        missing = np.isnan(y) if y.dtype.kind == "f" else y == -1
+        missing |= y == -1
+    bad = ~missing & (y != 0) & (y != 1)
+    bad |= missing & ~missing.all(axis=1, keepdims=True)
+    if bad.any():
+        node, column = np.unravel_index(int(bad.argmax()), y.shape)
         raise DataError(
-            f"{where}: y has shape {y.shape}: multi-label is not supported yet; save one class per node, [N]"
+            f"{where}: y[{node}, {column}] is {y[node, column]}; a matrix of labels holds 0 and 1, "
+            "and -1 (or NaN) in whole rows of unlabelled nodes"
         )
-    notes.append(f"y is one-hot with {y.shape[1]} columns; the class of a node is its column")
-    return y.argmax(axis=1)
+    clean = np.where(missing, -1, y).astype(np.int8)
+    known = clean[labelled(clean)]
+    if len(known) < len(clean):
+        notes.append(f"{len(clean) - len(known)} of {len(clean)} rows of y are unlabelled")
+    if (np.count_nonzero(known, axis=1) == 1).all():
+        notes.append(f"y is one-hot with {columns} columns; the class of a node is its column")
+        return _smallest(np.where(labelled(clean), clean.argmax(axis=1), -1), where)
+    notes.append(f"y has {columns} columns of 0 and 1: multi-label, {known.sum() / len(known):.2f} classes per node")
+    return clean
 
 
 def _from_float(y: np.ndarray, where: str, notes: list[str]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,9 @@ class Loader:
         content: digest of what is read: the files' bytes, or the generator's parameters and version.
         open: a context manager that yields the Source.
         sizes: what is known before reading.
+        folder: name of its directory under <data.dir>/raw/, where `grinnder data fetch` puts it; "": it has none.
+        generated: made from a seed, no file is read; `grinnder data generate` writes it.
+        split_files: dataset.split may name a file.
         preset: keys that conf/dataset/<name>.yaml sets, where they differ from the schema's defaults.
     """
 
@@ -32,6 +35,9 @@ class Loader:
     content: Callable[[DatasetConfig], str]
     open: Callable[[DatasetConfig], AbstractContextManager[Source]]
     sizes: Callable[[DatasetConfig], Sizes]
+    folder: str = ""
+    generated: bool = False
+    split_files: bool = False
     preset: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -40,6 +46,29 @@ def required_path(config: DatasetConfig, what: str) -> Path:
     if not config.path:
         raise ConfigError(f"dataset={config.name} needs dataset.path: set it to {what}")
     return Path(config.path).expanduser()
+
+
+def find_root(config: DatasetConfig, what: str, marks: Sequence[str], below: Sequence[str] = ()) -> Path:
+    """The folder of a published layout: `dataset.path` or one of `below` in it, the first that holds one of `marks`.
+
+    Raises:
+        ConfigError: no dataset.path.
+        DataError: none of them does.
+    """
+    path = required_path(config, what)
+    if not path.is_dir():
+        raise DataError(f"{path} is no folder; set dataset.path to {what}")
+    for folder in (*(path / name for name in below), path):
+        if any((folder / mark).exists() for mark in marks):
+            return folder
+    inside = f", nor do {', '.join(below)} in it" if below else ""
+    raise DataError(f"{path} is not {what}: it holds no {' or '.join(marks)}{inside}; set dataset.path")
+
+
+def corrupt(path: Path, why: object) -> DataError:
+    """What to say of a file whose bytes are not what they should be."""
+    size = path.stat().st_size if path.exists() else 0
+    return DataError(f"{path} is truncated or corrupt (size {size}): {why}; fetch it again")
 
 
 def digest_files(paths: list[Path]) -> str:

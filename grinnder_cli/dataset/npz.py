@@ -1,4 +1,4 @@
-"""dataset=npz: the generic container, one .npz with edge_index, x, y and a split.
+"""dataset=npz: the generic container, one .npz with edge_index, x, y and a split, or a folder of .npy files so named.
 
     edge_index  [2, E] integers (floats that hold whole numbers are taken)
     x           [N, F] floats (integers and booleans become float32)
@@ -6,36 +6,55 @@
     {train,val,test}_mask  [N], [N, k] or [k, N];  or  {train,val,test}_idx, lists of node ids
     edge_weight [E], optional
 
-Other keys are ignored. Pickled objects are never loaded.
+Other keys are ignored. A folder's files are memory-mapped. Pickled objects are never loaded.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from grinnder_cli.config.schema import DatasetConfig
+from grinnder_cli.dataset.arrays import Arrays, Header, end_blocks
 from grinnder_cli.dataset.loader import Loader, digest_files, required_path
-from grinnder_cli.dataset.npz_file import Header, NpzFile
+from grinnder_cli.dataset.npy_file import NpyFolder
+from grinnder_cli.dataset.npz_file import NpzFile
 from grinnder_cli.dataset.source import BLOCK_BYTES, EdgeBlock, Sizes, Source
 from grinnder_cli.errors import DataError
 
-_SPLIT_KEYS = tuple(f"{name}_{kind}" for name in ("train", "val", "test") for kind in ("mask", "idx"))
+SPLIT_KEYS = tuple(f"{name}_{kind}" for name in ("train", "val", "test") for kind in ("mask", "idx"))
+
+
+_KEYS = ("edge_index", "x", "y", "edge_weight", *SPLIT_KEYS)
 
 
 def _path(config: DatasetConfig) -> Path:
-    return required_path(config, "an .npz file with edge_index, x, y and masks")
+    return required_path(config, "an .npz file (or a folder of .npy files) with edge_index, x, y and masks")
+
+
+def _is_folder(path: Path) -> bool:
+    return (path / "edge_index.npy").is_file()
+
+
+def _arrays(path: Path) -> AbstractContextManager[NpzFile | NpyFolder]:
+    return NpyFolder(path) if _is_folder(path) else NpzFile(path)
+
+
+def _digest(path: Path) -> str:
+    if not _is_folder(path):
+        return digest_files([path])
+    return digest_files([file for key in _KEYS if (file := path / f"{key}.npy").exists()])
 
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[Source]:
-    """The Source of a generic .npz.
+    """The Source of a generic .npz or folder.
 
     Raises:
         DataError: the file or one of its arrays is missing, damaged or of a wrong shape.
     """
-    with NpzFile(path) as file:
+    with _arrays(path) as file:
         x, edges, weight = _headers(file)
         notes = []
         if edges.dtype.kind == "f":
@@ -50,12 +69,12 @@ def open_npz(path: Path) -> Iterator[Source]:
             feature_dtype=x.dtype,
             feature_blocks=lambda: file.rows("x"),
             labels=lambda: file.read("y"),
-            splits=lambda: {key: file.read(key) for key in _SPLIT_KEYS if key in file},
+            splits=lambda: {key: file.read(key) for key in SPLIT_KEYS if key in file},
             notes=notes,
         )
 
 
-def _headers(file: NpzFile) -> tuple[Header, Header, Header | None]:
+def _headers(file: Arrays) -> tuple[Header, Header, Header | None]:
     """Headers of x, edge_index and edge_weight (or None), shapes checked against each other."""
     x, edges = file.header("x"), file.header("edge_index")
     file.header("y")
@@ -80,33 +99,21 @@ def _headers(file: NpzFile) -> tuple[Header, Header, Header | None]:
     return x, edges, weight
 
 
-def _edge_blocks(file: NpzFile) -> Iterator[EdgeBlock]:
-    """Two readers on one member, one per row (one reader when the file has the pairs side by side)."""
-    header = file.header("edge_index")
-    count, block = header.shape[1], BLOCK_BYTES // 8
-    ends: Iterable[tuple[np.ndarray, np.ndarray]]
-    if header.fortran:
-        pairs = (flat.reshape(-1, 2) for flat in file.items("edge_index", 0, 2 * count, 2 * block))
-        ends = ((pair[:, 0], pair[:, 1]) for pair in pairs)
-    else:
-        sources = file.items("edge_index", 0, count, block)
-        destinations = file.items("edge_index", count, count, block)
-        ends = zip(sources, destinations, strict=True)
+def _edge_blocks(file: Arrays) -> Iterator[EdgeBlock]:
+    ends = end_blocks(file, "edge_index", axis=0)
     if "edge_weight" not in file:
-        for src, dst in ends:
-            yield src, dst, None
+        yield from ((src, dst, None) for src, dst in ends)
         return
-    weights = file.items("edge_weight", 0, count, block)
-    for (src, dst), weight in zip(ends, weights, strict=True):
-        yield src, dst, weight
+    weights = file.items("edge_weight", 0, file.header("edge_index").shape[1], BLOCK_BYTES // 8)
+    yield from ((src, dst, weight) for (src, dst), weight in zip(ends, weights, strict=True))
 
 
 def npz_sizes(path: Path) -> Sizes:
     """Read from the headers alone."""
-    with NpzFile(path) as file:
+    with _arrays(path) as file:
         x, edges, weight = _headers(file)
         y = file.header("y")
-        splits = [file.header(key) for key in _SPLIT_KEYS if key in file]
+        splits = [file.header(key) for key in SPLIT_KEYS if key in file]
         whole_x = int(np.prod(x.shape)) * x.dtype.itemsize
         return Sizes(
             num_nodes=x.shape[0],
@@ -118,8 +125,8 @@ def npz_sizes(path: Path) -> Sizes:
 
 
 LOADER = Loader(
-    summary="any graph in one .npz: edge_index, x, y, masks or index lists (dataset.path=FILE)",
-    content=lambda config: digest_files([_path(config)]),
+    summary="any graph in one .npz or folder of .npy: edge_index, x, y, masks or index lists (dataset.path=...)",
+    content=lambda config: _digest(_path(config)),
     open=lambda config: open_npz(_path(config)),
     sizes=lambda config: npz_sizes(_path(config)),
 )

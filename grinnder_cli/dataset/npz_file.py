@@ -7,26 +7,16 @@ features larger than memory pass through. Every failure of the archive is a Data
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
+from grinnder_cli.dataset.arrays import Header
 from grinnder_cli.dataset.source import BLOCK_BYTES, rows_per_block
 from grinnder_cli.errors import DataError
 
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OSError)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """Shape and type of one array, and how many bytes of its member come before the data."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    fortran: bool
-    data_offset: int
 
 
 def _skip(stream: IO[bytes], count: int) -> None:

@@ -2,7 +2,20 @@
 
 import difflib
 
-from grinnder_cli.dataset import debian, karate, npz, planetoid, sbm
+from grinnder_cli.dataset import (
+    debian,
+    edge_list,
+    flickr,
+    heterophilous,
+    igb,
+    karate,
+    kronecker,
+    npz,
+    ogb,
+    planetoid,
+    reddit,
+    sbm,
+)
 from grinnder_cli.dataset.loader import Loader
 from grinnder_cli.errors import ConfigError
 
@@ -11,7 +24,16 @@ LOADERS: dict[str, Loader] = {
     "karate": karate.LOADER,
     "planetoid": planetoid.LOADER,
     "npz": npz.LOADER,
+    "edges": edge_list.LOADER,
     "sbm": sbm.LOADER,
+    "kronecker": kronecker.LOADER,
+    "products": ogb.PRODUCTS,
+    "arxiv": ogb.ARXIV,
+    "papers100m": ogb.PAPERS100M,
+    **igb.LOADERS,
+    "reddit": reddit.LOADER,
+    "flickr": flickr.LOADER,
+    "heterophilous": heterophilous.LOADER,
 }
 
 

@@ -12,13 +12,13 @@ Edges and features come in blocks; what is held is 8 bytes per pair while drawin
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
 from grinnder_cli.config.schema import DatasetConfig
+from grinnder_cli.dataset.generated import BLOCK_PAIRS, IDS, PAIRS, SPLIT, Shape, asked_shape, feature_blocks
 from grinnder_cli.dataset.loader import Loader
-from grinnder_cli.dataset.source import EdgeBlock, Sizes, Source, rows_per_block
+from grinnder_cli.dataset.source import EdgeBlock, Sizes, Source
 from grinnder_cli.errors import ConfigError
 
 VERSION = 1
@@ -28,48 +28,17 @@ DECAY = 0.6
 """Popularity of rank r is (r + shift)^-DECAY: degrees follow a power law with exponent 1 + 1/DECAY = 2.67."""
 SHIFT = 10.0
 """Keeps the most popular nodes' degree to a small share of E."""
-CENTRE_NORM = 1.9
-"""Length of a class centre in units of the noise."""
 MAX_ROUNDS = 40
-_BLOCK_PAIRS = 1 << 16
-
-# one stream of random numbers per purpose
-_PAIRS, _IDS, _CENTRES, _NOISE, _SPLIT = range(5)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
-    nodes: int
-    pairs: int
-    features: int
-    classes: int
-    seed: int
-
-    def rng(self, stream: int, block: int = 0) -> np.random.Generator:
-        return np.random.default_rng([self.seed, stream, block])
-
-
-def _shape(config: DatasetConfig) -> _Shape:
-    """The sizes asked for.
-
-    Raises:
-        ConfigError: no such graph exists; names the key.
-    """
-    n, e, f, c = config.num_nodes, config.num_edges, config.num_features, config.num_classes
-    for key, value, least in (("num_nodes", n, 1), ("num_edges", e, 0), ("num_features", f, 1), ("num_classes", c, 1)):
-        if value < least:
-            raise ConfigError(f"dataset.{key}={value}; it must be at least {least}")
-    if config.seed < 0:
-        raise ConfigError(f"dataset.seed={config.seed}; it must not be negative")
-    if c > n:
-        raise ConfigError(f"dataset.num_classes={c} exceeds dataset.num_nodes={n}; set it to {n} or less")
-    if e % 2:
-        raise ConfigError(f"dataset.num_edges={e} is odd; every edge goes both ways: set {e - 1} or {e + 1}")
-    if e > n * (n - 1) // 2:
+def _shape(config: DatasetConfig) -> Shape:
+    shape, n = asked_shape(config), config.num_nodes
+    if config.num_edges > n * (n - 1) // 2:
         raise ConfigError(
-            f"dataset.num_edges={e} is too dense for dataset.num_nodes={n}; at most {n * (n - 1) // 4 * 2} can be drawn"
+            f"dataset.num_edges={config.num_edges} is too dense for dataset.num_nodes={n}; "
+            f"at most {n * (n - 1) // 4 * 2} can be drawn"
         )
-    return _Shape(nodes=n, pairs=e // 2, features=f, classes=c, seed=config.seed)
+    return shape
 
 
 def _popular_rank(uniform: np.ndarray, count: np.ndarray | int, shift: float) -> np.ndarray:
@@ -80,13 +49,13 @@ def _popular_rank(uniform: np.ndarray, count: np.ndarray | int, shift: float) ->
     return np.clip(rank.astype(np.int64), 0, count - 1)
 
 
-def _draw(shape: _Shape, block: int, count: int) -> np.ndarray:
+def _draw(shape: Shape, block: int, count: int) -> np.ndarray:
     """`count` candidate pairs as keys small * N + large (before the shuffle of ids); loops left out.
 
     Node r is the r-th most popular; its class is r % C, so that class k holds the ranks k, k + C, ...
     """
     n, c = shape.nodes, shape.classes
-    rng = shape.rng(_PAIRS, block)
+    rng = shape.rng(PAIRS, block)
     start = _popular_rank(rng.random(count), n, SHIFT)
     inside = rng.random(count) < HOMOPHILY
     kind = start % c
@@ -99,7 +68,7 @@ def _draw(shape: _Shape, block: int, count: int) -> np.ndarray:
     return np.minimum(start, end) * n + np.maximum(start, end)
 
 
-def _pairs(shape: _Shape) -> np.ndarray:
+def _pairs(shape: Shape) -> np.ndarray:
     """int64 [E/2]: distinct pairs, sorted; drawn in rounds until there are enough, the surplus dropped at random."""
     keys, block = np.empty(0, dtype=np.int64), 0
     for _ in range(MAX_ROUNDS):
@@ -108,8 +77,8 @@ def _pairs(shape: _Shape) -> np.ndarray:
             break
         wanted = missing + missing // 16 + 16
         drawn = [keys]
-        for left in range(wanted, 0, -_BLOCK_PAIRS):
-            drawn.append(_draw(shape, block, min(left, _BLOCK_PAIRS)))
+        for left in range(wanted, 0, -BLOCK_PAIRS):
+            drawn.append(_draw(shape, block, min(left, BLOCK_PAIRS)))
             block += 1
         keys = np.concatenate(drawn)
         del drawn
@@ -123,34 +92,23 @@ def _pairs(shape: _Shape) -> np.ndarray:
         )
     if surplus:
         stays = np.ones(len(keys), dtype=bool)
-        stays[shape.rng(_PAIRS, block).choice(len(keys), surplus, replace=False)] = False
+        stays[shape.rng(PAIRS, block).choice(len(keys), surplus, replace=False)] = False
         keys = keys[stays]
     return keys
 
 
-def _edge_blocks(shape: _Shape, id_of_rank: np.ndarray) -> Iterator[EdgeBlock]:
+def _edge_blocks(shape: Shape, id_of_rank: np.ndarray) -> Iterator[EdgeBlock]:
     keys = _pairs(shape)
-    for begin in range(0, len(keys), _BLOCK_PAIRS):
-        block = keys[begin : begin + _BLOCK_PAIRS]
+    for begin in range(0, len(keys), BLOCK_PAIRS):
+        block = keys[begin : begin + BLOCK_PAIRS]
         one, other = id_of_rank[block // shape.nodes], id_of_rank[block % shape.nodes]
         yield one, other, None
         yield other, one, None
 
 
-def _feature_blocks(shape: _Shape, y: np.ndarray) -> Iterator[np.ndarray]:
-    centre_CF = shape.rng(_CENTRES).standard_normal((shape.classes, shape.features), dtype=np.float32)
-    centre_CF *= CENTRE_NORM / np.linalg.norm(centre_CF, axis=1, keepdims=True)
-    step = rows_per_block(shape.features, 4)
-    for block, begin in enumerate(range(0, shape.nodes, step)):
-        of_rows = y[begin : begin + step]
-        noise = shape.rng(_NOISE, block).standard_normal((len(of_rows), shape.features), dtype=np.float32)
-        noise += centre_CF[of_rows]
-        yield noise
-
-
-def _splits(shape: _Shape) -> dict[str, np.ndarray]:
+def _splits(shape: Shape) -> dict[str, np.ndarray]:
     """60/20/20, as index lists."""
-    order = shape.rng(_SPLIT).permutation(shape.nodes).astype(np.int32)
+    order = shape.rng(SPLIT).permutation(shape.nodes).astype(np.int32)
     train, val = max(1, int(0.6 * shape.nodes)), int(0.2 * shape.nodes)
     parts = np.split(order, [train, train + val])
     return dict(zip(("train_idx", "val_idx", "test_idx"), parts, strict=True))
@@ -159,9 +117,7 @@ def _splits(shape: _Shape) -> dict[str, np.ndarray]:
 @contextmanager
 def _open(config: DatasetConfig) -> Iterator[Source]:
     shape = _shape(config)
-    id_of_rank = shape.rng(_IDS).permutation(
-        np.arange(shape.nodes, dtype=np.int32 if shape.nodes < 2**31 else np.int64)
-    )
+    id_of_rank = shape.rng(IDS).permutation(np.arange(shape.nodes, dtype=np.int32 if shape.nodes < 2**31 else np.int64))
     y = np.empty(shape.nodes, dtype=np.int32)
     y[id_of_rank] = np.arange(shape.nodes) % shape.classes
     yield Source(
@@ -171,7 +127,7 @@ def _open(config: DatasetConfig) -> Iterator[Source]:
         edge_blocks=lambda: _edge_blocks(shape, id_of_rank),
         feature_shape=(shape.nodes, shape.features),
         feature_dtype=np.dtype(np.float32),
-        feature_blocks=lambda: _feature_blocks(shape, y),
+        feature_blocks=lambda: feature_blocks(shape, lambda first, end: y[first:end]),
         labels=lambda: y,
         splits=lambda: _splits(shape),
         num_classes=shape.classes,
@@ -194,4 +150,5 @@ LOADER = Loader(
     content=_content,
     open=_open,
     sizes=_sizes,
+    generated=True,
 )

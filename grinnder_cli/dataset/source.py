@@ -23,7 +23,8 @@ class Source:
     Attributes:
         where: file, folder or generator, for messages.
         num_nodes: N.
-        num_edges: E, rows in the file.
+        num_edges: E, how many edges edge_blocks yields.
+        file_edges: rows in the file, where the loader's rule makes another number of them; None: E.
         edge_blocks: yields the edges in the file's order.
         weight_dtype: type of the weights, None when edges have none.
         feature_shape: [N, F].
@@ -33,12 +34,14 @@ class Source:
         splits: masks and index lists under the keys of the generic npz: train_mask, val_idx, ...; may be empty.
         num_classes: C when the format states it, else max label + 1.
         drop_loops, coalesce: what the published loader does to this dataset's edges.
+        node_ids: what the nodes are called in the file, where they had to be numbered; kept in the store.
         notes: lines for the user, appended to while reading.
     """
 
     where: str
     num_nodes: int
     num_edges: int
+    file_edges: int | None = None
     edge_blocks: Callable[[], Iterator[EdgeBlock]]
     weight_dtype: np.dtype | None = None
     feature_shape: tuple[int, ...]
@@ -49,7 +52,17 @@ class Source:
     num_classes: int | None = None
     drop_loops: bool = False
     coalesce: bool = False
+    node_ids: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def raw_edges(self) -> int:
+        """Rows in the file."""
+        return self.num_edges if self.file_edges is None else self.file_edges
+
+    def file_row(self, edge: int) -> int:
+        """The row of the file that an edge of edge_blocks comes from."""
+        return edge * self.raw_edges // self.num_edges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +88,16 @@ class Sizes:
 def rows_per_block(width: int, itemsize: int) -> int:
     """Rows of `width` items that fit one block (at least one)."""
     return max(1, BLOCK_BYTES // max(1, width * itemsize))
+
+
+def both_ways(blocks: Iterator[EdgeBlock]) -> Iterator[EdgeBlock]:
+    """Every edge u,v followed by v,u, as OGB doubles edges; a self loop becomes two."""
+    for src, dst, weight in blocks:
+        both = np.stack([src, dst], axis=1)
+        yield both.reshape(-1), both[:, ::-1].reshape(-1), None if weight is None else np.repeat(weight, 2)
+
+
+def compare(what: str, found: int, published: int, notes: list[str]) -> None:
+    """A note where the files and the publication disagree: the files are right."""
+    if found != published:
+        notes.append(f"{found:,} {what} in the files, {published:,} published: the files are used")

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from grinnder_cli.config.schema import DatasetConfig
+from grinnder_cli.dataset.labels import labelled
 from grinnder_cli.errors import DataError
 
 NAMES = ("train", "val", "test")
+
+RULES = ("random", "index")
+"""Split rules that need no file: 60/20/20 of the labelled nodes, shuffled by split_seed or in the order of ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +33,7 @@ def make_split(
 
     Args:
         found: masks [N], [N, k] or [k, N] and index lists, under train_mask, val_idx, ...
-        y: clean labels.
+        y: clean labels, [N] or [N, C].
         float_labels: the file marked unlabelled nodes by NaN. Such files (papers100M) may name unlabelled nodes
             in the training split: they are left out and counted. A -1 there is a mistake and an error.
         notes: lines for the user are appended.
@@ -37,13 +41,16 @@ def make_split(
     Raises:
         DataError: no usable training split.
     """
-    if config.split == "random":
-        masks = _random(y, config.split_seed, where)
+    if config.split in RULES:
+        masks = _by_rule(y, config, where)
+        shares = " / ".join(str(int(np.count_nonzero(mask))) for mask in masks.values())
+        seed = f", split_seed={config.split_seed}" if config.split == "random" else ""
+        notes.append(f"split={config.split}{seed}: {shares} nodes train / val / test")
     else:
         masks = _published(found, len(y), config.split_index, where, notes)
-    labelled = y >= 0
+    known = labelled(y)
     for name, mask in masks.items():
-        missing = int(np.count_nonzero(mask & ~labelled))
+        missing = int(np.count_nonzero(mask & ~known))
         if missing and name == "train" and not float_labels:
             raise DataError(
                 f"{where}: {missing} of {np.count_nonzero(mask)} training nodes have no label (y = -1); "
@@ -51,7 +58,7 @@ def make_split(
             )
         if missing:
             notes.append(f"{missing} of {np.count_nonzero(mask)} {name} nodes have no label and are left out")
-            mask &= labelled
+            mask &= known
     if not masks["train"].any():
         raise DataError(f"{where}: no labelled training node; fix train_mask, or set dataset.split=random")
     notes.extend(f"the {name} split is empty: no {name} metric" for name in ("val", "test") if not masks[name].any())
@@ -61,14 +68,14 @@ def make_split(
     return Split(**{name: mask.astype(np.uint8) for name, mask in masks.items()})
 
 
-def _random(y: np.ndarray, seed: int, where: str) -> dict[str, np.ndarray]:
-    """60/20/20 over the labelled nodes."""
-    labelled = np.flatnonzero(y >= 0)
-    if not len(labelled):
+def _by_rule(y: np.ndarray, config: DatasetConfig, where: str) -> dict[str, np.ndarray]:
+    order = np.flatnonzero(labelled(y))
+    if not len(order):
         raise DataError(f"{where}: no node has a label")
-    shuffled = np.random.default_rng(seed).permutation(labelled)
-    train, val = max(1, int(0.6 * len(shuffled))), int(0.2 * len(shuffled))
-    groups = np.split(shuffled, [train, train + val])
+    if config.split == "random":
+        order = np.random.default_rng(config.split_seed).permutation(order)
+    train, val = max(1, int(0.6 * len(order))), int(0.2 * len(order))
+    groups = np.split(order, [train, train + val])
     return {name: _from_index(group, len(y)) for name, group in zip(NAMES, groups, strict=True)}
 
 
@@ -82,7 +89,9 @@ def _published(
     found: dict[str, np.ndarray], num_nodes: int, split_index: int, where: str, notes: list[str]
 ) -> dict[str, np.ndarray]:
     if "train_mask" not in found and "train_idx" not in found:
-        raise DataError(f"{where} has no train_mask or train_idx; set dataset.split=random for a 60/20/20 split")
+        raise DataError(
+            f"{where} has no train_mask or train_idx; set dataset.split=random (or index) for a 60/20/20 split"
+        )
     masks: dict[str, np.ndarray] = {}
     alternatives = 1
     for name in NAMES:

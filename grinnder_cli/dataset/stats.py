@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from grinnder_cli.dataset.graph import Graph
+from grinnder_cli.dataset.labels import labelled
 
 
 def describe(graph: Graph) -> dict[str, Any]:
@@ -42,7 +43,8 @@ def describe(graph: Graph) -> dict[str, Any]:
         "num_features": graph.num_features,
         "feature_dtype": str(graph.x.dtype),
         "num_classes": graph.num_classes,
-        "unlabelled_nodes": int(np.count_nonzero(graph.y < 0)),
+        "multi_label": graph.multi_label,
+        "unlabelled_nodes": int(np.count_nonzero(~labelled(graph.y))),
         "train_nodes": int(np.count_nonzero(graph.train_mask)),
         "val_nodes": int(np.count_nonzero(graph.val_mask)),
         "test_nodes": int(np.count_nonzero(graph.test_mask)),

@@ -17,6 +17,7 @@ from grinnder_cli.executor.device_visit import DeviceVisit
 from grinnder_cli.executor.gpu import COMPUTE, OUT, Gpu
 from grinnder_cli.executor.host import Clock, Host
 from grinnder_cli.executor.host_visit import HostVisit
+from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Stages, Tally
 from grinnder_cli.executor.visit import Visit
@@ -38,6 +39,7 @@ class PlannedRunner:
         operator: the blocks.
         ax: the archive of A_hat X where the plan keeps it, else None.
         x_dtype: numpy dtype name of X.
+        objective: loss and metric.
         train_rows: labelled training rows of the whole graph.
         backend: storage.
         check: called before every step; raises to stop.
@@ -56,6 +58,7 @@ class PlannedRunner:
         x_dtype: str,
         model: GCN,
         optimizer: torch.optim.Optimizer,
+        objective: Objective,
         train_rows: int,
         backend: Backend,
         check: Callable[[], None],
@@ -64,7 +67,7 @@ class PlannedRunner:
         self.model, self.optimizer = model, optimizer
         self._plan, self._schedule, self._check = plan, plan.schedule.fresh(), check
         self._sizes, self._dtypes = operator.sizes, (x_dtype, operator.sizes.dtype)
-        self._stages = Stages(model, plan.program.ax, train_rows)
+        self._stages = Stages(model, plan.program.ax, objective, train_rows)
         store = ChunkStore(backend)
         for name, spec in plan.program.tensors.items():
             if spec.kind is Kind.CONSTANT:
@@ -132,15 +135,15 @@ class PlannedRunner:
         whole = time.perf_counter() - began
 
         early, self._early = self._early, None
-        loss, forward = early or (float(train.loss) / self._stages.train_rows, self._seconds(start, split))
+        loss, forward = early or (float(train.loss) / self._stages.terms, self._seconds(start, split))
         if ahead:
-            self._early = float(after.loss) / self._stages.train_rows, self._seconds(trained, end)
+            self._early = float(after.loss) / self._stages.terms, self._seconds(trained, end)
         evaluated = any(step.step.evaluate for step in actions.steps[actions.step_at :])
         backward = self._seconds(split, trained)
         return EpochResult(
             epoch=epoch,
             train_loss=loss,
-            accuracy_pct=tuple(after.accuracy_pct(role) for role in range(3)) if evaluated else None,  # type: ignore[arg-type]
+            score_pct=tuple(after.score_pct(role) for role in range(3)) if evaluated else None,  # type: ignore[arg-type]
             epoch_time_s=forward + backward,
             forward_s=forward,
             backward_s=backward,

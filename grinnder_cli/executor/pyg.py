@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import ConfigError
+from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Tally
 from grinnder_cli.model.gcn import GCN
@@ -26,22 +26,24 @@ class PyGRunner:
 
     Args:
         layout: "csr" (torch sparse CSR, gcn_norm as values) or "edge_index" (with gcn_norm as edge_weight).
+        objective: loss and metric.
         evaluate: whether an epoch, counted from 0, is evaluated.
         check: called between forward, backward and evaluation; raises to stop.
     """
 
     def __init__(
-        self, graph: Graph, layout: str, model: GCN, optimizer: torch.optim.Optimizer, *,
-        evaluate: Callable[[int], bool], check: Callable[[], None],
+        self, graph: Graph, layout: str, model: GCN, optimizer: torch.optim.Optimizer,
+        objective: Objective, *, evaluate: Callable[[int], bool], check: Callable[[], None],
     ) -> None:  # fmt: skip
         from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
         parameter = next(model.parameters())
         dtype, self._device = parameter.dtype, parameter.device
         self.model, self.optimizer, self._due, self._check = model, optimizer, evaluate, check
+        self._objective = objective
         masks = (torch.from_numpy(np.array(getattr(graph, f"{role}_mask"))).bool() for role in ROLES)
         self._masks = [mask.to(self._device) for mask in masks]
-        self._y = torch.from_numpy(np.array(graph.y)).long().to(self._device)
+        self._y = torch.from_numpy(np.array(graph.y)).to(self._device)
         self._x = torch.from_numpy(np.array(graph.x)).to(self._device, dtype)
         dst = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
         edge_index = torch.from_numpy(np.stack([np.asarray(graph.indices).astype(np.int64), dst]))
@@ -70,19 +72,19 @@ class PyGRunner:
         self.model.train()
         self.optimizer.zero_grad()
         picked = self._masks[0]
-        loss = F.cross_entropy(self._logits(epoch)[picked], self._y[picked])
+        loss = self._objective.mean_loss(self._logits(epoch)[picked], self._y[picked])
         self._check()
         forward = self._now()
         loss.backward()
         self.optimizer.step()
         trained = self._now()
         self._check()
-        accuracy = self._evaluate(epoch) if self._due(epoch) else None
+        score = self._evaluate(epoch) if self._due(epoch) else None
         end = self._now()
         return EpochResult(
             epoch=epoch,
             train_loss=float(loss.detach()),
-            accuracy_pct=accuracy,
+            score_pct=score,
             epoch_time_s=trained - start,
             forward_s=forward - start,
             backward_s=trained - forward,
@@ -109,10 +111,10 @@ class PyGRunner:
     @torch.no_grad()
     def _evaluate(self, epoch: int) -> tuple[float | None, float | None, float | None]:
         self.model.eval()
-        right, tally = self._logits(epoch).argmax(1) == self._y, Tally()
+        logits, tally = self._logits(epoch), Tally()
         for role, mask in enumerate(self._masks):
-            tally.correct[role], tally.counted[role] = int((right & mask).sum()), int(mask.sum())
-        return tally.accuracy_pct(0), tally.accuracy_pct(1), tally.accuracy_pct(2)
+            tally.correct[role], tally.counted[role] = map(int, self._objective.count(logits, self._y, mask))
+        return tally.score_pct(0), tally.score_pct(1), tally.score_pct(2)
 
     def close(self) -> None:
         """Nothing to release."""

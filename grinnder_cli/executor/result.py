@@ -12,7 +12,8 @@ class EpochResult:
     Attributes:
         epoch: counted from 0.
         train_loss: of the training forward, before the epoch's update.
-        accuracy_pct: (train, val, test) after the update; None when not evaluated, an entry None without rows.
+        score_pct: the metric of (train, val, test) after the update, per cent; None when not evaluated, an entry None
+            without rows.
         epoch_time_s: training, evaluation excluded.
         forward_s, backward_s, eval_s: its parts.
         compute_s, gather_s, read_wait_s, write_wait_s, python_s: the same time by purpose, evaluation included.
@@ -23,7 +24,7 @@ class EpochResult:
 
     epoch: int
     train_loss: float
-    accuracy_pct: tuple[float | None, float | None, float | None] | None
+    score_pct: tuple[float | None, float | None, float | None] | None
     epoch_time_s: float
     forward_s: float
     backward_s: float

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from grinnder_cli.executor.objective import Objective
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.device import device_rows
@@ -24,7 +24,7 @@ class Tally:
 
     Attributes:
         loss: float64 scalar, sum over labelled training rows.
-        correct, counted: int64 [3], rows per role (train, val, test).
+        correct, counted: int64 [3], numerator and denominator of the metric per role (train, val, test).
     """
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
@@ -36,8 +36,8 @@ class Tally:
         for sums in (self.loss, self.correct, self.counted):
             sums.zero_()
 
-    def accuracy_pct(self, role: int) -> float | None:
-        """Accuracy of a role, per cent; None where it has no rows."""
+    def score_pct(self, role: int) -> float | None:
+        """The metric of a role, per cent; None where there is nothing to score."""
         correct, counted = int(self.correct[role]), int(self.counted[role])
         return 100.0 * correct / counted if counted else None
 
@@ -47,7 +47,7 @@ class Nodes:
     """Per-node input of a part.
 
     Shapes:
-        id: int64 [n]; scale: dtype [n]; y: int32 [n]; role: uint8 [n], bits in the order of ROLES.
+        id: int64 [n]; scale: dtype [n]; y: int32 [n] (multi-label int8 [n * C]); role: uint8 [n], bits as in ROLES.
     """
 
     id: Tensor
@@ -62,11 +62,13 @@ class Stages:
     Args:
         model: parameters.
         ax: layer 1 receives the constant A_hat X.
+        objective: loss and metric.
         train_rows: labelled training rows of the whole graph.
     """
 
-    def __init__(self, model: GCN, ax: bool, train_rows: int) -> None:
-        self.model, self.spec, self.ax, self.train_rows = model, model.spec, ax, train_rows
+    def __init__(self, model: GCN, ax: bool, objective: Objective, train_rows: int) -> None:
+        self.model, self.spec, self.ax, self.objective = model, model.spec, ax, objective
+        self.terms = objective.terms(train_rows)
         weight = next(model.parameters())
         rows = device_rows if weight.is_cuda else local_rows
         self._rows = rows(self.spec, weight.element_size())
@@ -134,44 +136,36 @@ class Stages:
             self._send(index + 1, sent, y[rows])
 
     def loss(self, z: Tensor, nodes: Nodes, tally: Tally, *, train: bool, evaluate: bool, dz: Tensor | None) -> None:
-        """Z_L -> logits; in training the loss, parameter gradients and dZ_L (scaled, into `dz`); tallies accuracy.
+        """Z_L -> logits; in training the loss, parameter gradients and dZ_L (scaled, into `dz`); tallies the metric.
 
-        Loss: cross entropy, mean over the labelled training rows of the whole graph.
+        Loss: the objective's, mean over the labelled training rows of the whole graph.
         """
         late = self._late(self.spec.depth)
+        targets = self.objective.targets(nodes.y, len(z))
         for rows in self._stretches(len(z)):
             leaf = z[rows].detach().requires_grad_(dz is not None)
             with torch.set_grad_enabled(train):
                 logits = self.model.logits(leaf, weight=late)
-            target, role = nodes.y[rows].long(), nodes.role[rows]
+            target, role = targets[rows], nodes.role[rows]
             if evaluate:
                 self._count(logits.detach(), target, role, tally)
             if not train:
                 continue
-            part = self._losses(logits, target, (role & 1).bool())
+            part = self.objective.losses(logits, target, (role & 1).bool())
             if part is not None:
                 tally.loss += part.detach().double().sum()
-                (part.sum() / self.train_rows).backward()
+                (part.sum() / self.terms).backward()
             if dz is not None:
                 if leaf.grad is None:
                     dz[rows] = 0
                 else:
                     torch.mul(leaf.grad, nodes.scale[rows, None], out=dz[rows])
 
-    @staticmethod
-    def _losses(logits: Tensor, target: Tensor, picked: Tensor) -> Tensor | None:
-        """Cross entropy of the rows picked, None without any; on a device of all rows, the others 0: it never waits."""
-        if logits.is_cuda:
-            return F.cross_entropy(logits, target.masked_fill(~picked, -100), reduction="none", ignore_index=-100)
-        return F.cross_entropy(logits[picked], target[picked], reduction="none") if picked.any() else None
-
-    @staticmethod
-    def _count(logits: Tensor, target: Tensor, role: Tensor, tally: Tally) -> None:
-        right = logits.argmax(1) == target
+    def _count(self, logits: Tensor, target: Tensor, role: Tensor, tally: Tally) -> None:
         for bit in range(len(ROLES)):
-            member = (role >> bit & 1).bool()
-            tally.counted[bit] += member.sum()
-            tally.correct[bit] += (right & member).sum()
+            correct, counted = self.objective.count(logits, target, (role >> bit & 1).bool())
+            tally.correct[bit] += correct
+            tally.counted[bit] += counted
 
     def backward(
         self,

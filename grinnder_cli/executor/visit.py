@@ -25,7 +25,7 @@ from grinnder_cli.storage.store import Ticket
 
 TORCH = {
     "float16": torch.float16, "float32": torch.float32, "float64": torch.float64,
-    "int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8,
+    "int32": torch.int32, "int64": torch.int64, "int8": torch.int8, "uint8": torch.uint8,
 }  # fmt: skip
 
 

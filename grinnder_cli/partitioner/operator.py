@@ -8,7 +8,8 @@ Shapes: part p has n rows; its block has columns [own n | halo], halo sorted by 
 and edges sorted by (row, column), equal edges in the order of the file.
 
 Chunks of part p (payload layouts below):
-    nodes     id int64 [n] original ids, scale [n], y int32 [n], role uint8 [n] (bits: train, val, test)
+    nodes     id int64 [n] original ids, scale [n], y int32 [n] (multi-label int8 [n * C]), role uint8 [n] (bits:
+              train, val, test)
     topo_in   indptr int64 [n+1], indices int32 [edges], weight [edges] if weighted
     recv_in   rows int32: for each owner in order, its rows that p reads
     send_in   rows int32: for each reader in order, p's rows that it reads
@@ -47,6 +48,7 @@ class OperatorSizes:
         weighted: edges carry values.
         dtype: of scale, weight and A_hat X.
         features: (width, itemsize) of X.
+        label_columns: C of multi-label targets, 0 where a node has one class.
     """
 
     rows: np.ndarray
@@ -58,6 +60,7 @@ class OperatorSizes:
     weighted: bool
     dtype: str
     features: tuple[int, int]
+    label_columns: int = 0
 
     @property
     def parts(self) -> int:
@@ -89,7 +92,8 @@ class OperatorSizes:
         """Arrays in the chunk of constant `name`."""
         n = int(self.rows[part])
         if name == "nodes":
-            return Layout((("id", "int64", n), ("scale", self.dtype, n), ("y", "int32", n), ("role", "uint8", n)))
+            y = ("y", "int8", n * self.label_columns) if self.label_columns else ("y", "int32", n)
+            return Layout((("id", "int64", n), ("scale", self.dtype, n), y, ("role", "uint8", n)))
         kind, side = name.split("_")
         halo = self.halo_in if side == "in" else self.halo_out
         if kind == "topo":
@@ -146,6 +150,7 @@ def operator_sizes(graph: Graph, part: Partition, *, loops: str, weighted: bool,
         weighted=weighted and graph.weight is not None,
         dtype=dtype,
         features=(graph.num_features, graph.x.dtype.itemsize),
+        label_columns=graph.num_classes if graph.multi_label else 0,
     )
 
 
@@ -261,7 +266,7 @@ def _write_nodes(
         for p in range(part.parts):
             ids = np.asarray(part.perm[part.ptr[p] : part.ptr[p + 1]])
             role = sum((np.asarray(mask[ids]) != 0).astype(np.uint8) << bit for bit, mask in enumerate(masks))
-            arrays = {"id": ids, "scale": scale[ids], "y": graph.y[ids], "role": role}
+            arrays = {"id": ids, "scale": scale[ids], "y": graph.y[ids].reshape(-1), "role": role}
             append(file, sizes.layout("nodes", p).pack(arrays))
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pandas as pd
 
-from grinnder_cli.config.keys import did_you_mean
+from grinnder_cli.config.keys import DATA_KEYS, did_you_mean
 from grinnder_cli.errors import ConfigError
 from grinnder_cli.report.runs import COMPLETE, STATUS_COLUMNS
 
 ALWAYS_SHOWN = ("dataset", "model", "parts", "cache")
 # Where results go and how a run is watched; storage.dir and the rest name places on one machine.
-_NOT_SETTINGS = {"seed", "out", "data.dir", "dataset.path", "storage.dir", "progress", "rerun", "on_fail", "tracker"}
+_NOT_SETTINGS = {"seed", "out", "data.dir", *DATA_KEYS, "storage.dir", "progress", "rerun", "on_fail", "tracker"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from grinnder_cli.dataset import archive
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import ConfigError, DataError, DoesNotFit
 from grinnder_cli.executor import prepare
+from grinnder_cli.executor.objective import Objective, objective_of
 from grinnder_cli.model.spec import ModelSpec, describe
 from grinnder_cli.partitioner import methods, operator
 from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
@@ -49,6 +50,7 @@ class Prepared:
         graph, partition, sizes, model: see their modules.
         method: resolved: pull, inmemory or pyg.
         plan: of pull and inmemory; None for pyg.
+        objective: loss and metric.
         train_rows: labelled training rows.
         partition_s: seconds spent making the partition now (0 if reused).
         searched: parts=auto chose the number of parts; more would not need less memory.
@@ -63,6 +65,7 @@ class Prepared:
     model: ModelSpec
     method: str
     plan: Plan | None
+    objective: Objective
     train_rows: int
     partition_s: float
     searched: bool
@@ -128,9 +131,10 @@ def prepare_run(
     folder, budget, method = data_dir(config.data), host_budget(config), resolved_method(config)
     device = device_limit(config, planning=not within_budget)
     afford = _afford if within_budget else _ignore
-    if not dataset.is_stored(config.dataset, folder):
-        afford(f"preparing dataset {config.dataset.name}", dataset.load_bytes(config.dataset), budget)
-    graph = dataset.load(config.dataset, folder, check=check)
+    source = dataset.located(config.dataset, folder)
+    if not dataset.is_stored(source, folder):
+        afford(f"preparing dataset {source.name}", dataset.load_bytes(source), budget)
+    graph = dataset.load(source, folder, check=check)
     check()
     train_rows = int(np.count_nonzero(graph.train_mask))
     if not train_rows:
@@ -156,7 +160,8 @@ def prepare_run(
         check()
     return Prepared(
         data_dir=folder, budget=budget, device=device, graph=graph, partition=part, sizes=sizes, model=model,
-        method=method, plan=plan, train_rows=train_rows, partition_s=seconds, searched=config.parts == "auto",
+        method=method, plan=plan, objective=objective_of(graph, config.metric),
+        train_rows=train_rows, partition_s=seconds, searched=config.parts == "auto",
     )  # fmt: skip
 
 

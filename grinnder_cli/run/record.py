@@ -26,16 +26,16 @@ def epoch_row(result: EpochResult, peak_host_bytes: int) -> EpochMetrics:
     Args:
         peak_host_bytes: of this epoch, above the baseline.
     """
-    accuracy = result.accuracy_pct or (None, None, None)
-    share = [None if value is None else value / 100 for value in accuracy]
+    score = result.score_pct or (None, None, None)
+    share = [None if value is None else value / 100 for value in score]
     spent = result.compute_s + result.gather_s + result.read_wait_s + result.write_wait_s + result.python_s
     spent += result.copy_s
     return EpochMetrics(
         epoch=result.epoch + 1,
         train_loss=result.train_loss,
-        train_acc_pct=accuracy[0],
-        val_acc_pct=accuracy[1],
-        test_acc_pct=accuracy[2],
+        train_acc_pct=score[0],
+        val_acc_pct=score[1],
+        test_acc_pct=score[2],
         train_metric=share[0],
         val_metric=share[1],
         test_metric=share[2],
@@ -92,6 +92,7 @@ def summary(
     return {
         "schema_version": SCHEMA_VERSION,
         "train_loss": last.train_loss,
+        "metric": prepared.objective.metric,
         "val_acc_pct": last.val_acc_pct,
         "test_acc_pct": last.test_acc_pct,
         "best_val_acc_pct": best.val_acc_pct if best else None,
@@ -125,6 +126,8 @@ def summary(
         "device_budget_bytes": prepared.device.bytes if prepared.device else 0,
         "partition_s": facts["partition_s"],
         "prepare_s": prepare_s,
+        "file_edges": prepared.graph.raw_edges,
+        "dataset_notes": list(prepared.graph.notes),
         "dataset_fingerprint": prepared.graph.fingerprint,
         "run_dir": str(run.path),
     }

@@ -216,13 +216,14 @@ def _runner(
     optimizer.register_step_pre_hook(lambda *_: kill_point("before_step"))
     optimizer.register_step_post_hook(lambda *_: kill_point("after_step"))
     graph, x_dtype = prepared.graph, prepared.graph.x.dtype.name
+    objective = prepared.objective
 
     def due(epoch: int) -> bool:
         return epoch + 1 == config.epochs or (epoch + 1) % config.eval_every == 0
 
     if prepared.method == "pyg":
         layout = config.method.format
-        return PyGRunner(graph, layout, model, optimizer, evaluate=due, check=visiting), None
+        return PyGRunner(graph, layout, model, optimizer, objective, evaluate=due, check=visiting), None
     blocks = operator(graph, prepared.partition, prepared.sizes, prepared.data_dir, check=preparing)
     plan = prepared.plan
     assert plan is not None
@@ -240,7 +241,7 @@ def _runner(
     stack.callback(backend.close)
     gpu = open_gpu() if plan.device else None
     runner = PlannedRunner(
-        plan, blocks, ax_archive, x_dtype, model, optimizer, prepared.train_rows, backend, visiting, gpu
+        plan, blocks, ax_archive, x_dtype, model, optimizer, objective, prepared.train_rows, backend, visiting, gpu
     )
     stack.callback(runner.close)
     return runner, backend

@@ -1,5 +1,6 @@
 """What goes wrong at a user's hands, through the whole command: exit code, one clear line, nothing half-written."""
 
+import gzip
 import json
 import os
 import re
@@ -73,6 +74,44 @@ def test_data(tmp_path, graph):
     ):
         refuse(tmp_path, "train", "dataset=npz", f"dataset.path={name}", code=4, says=says)
     assert not list(tmp_path.glob("data/graphs/*"))
+
+
+def test_published_layouts(tmp_path):
+    """What is missing or cut is named, by the command as well; nobody is asked anything (stdin is closed)."""
+    (tmp_path / "edges.txt").write_text("0 1\n1 2\n")
+    (tmp_path / "y.txt").write_text("0\n1\n0\n")
+    raw = tmp_path / "ogbn_products" / "raw"
+    raw.mkdir(parents=True)
+    for name in ("edge", "node-feat", "node-label", "num-node-list", "num-edge-list"):
+        (raw / f"{name}.csv.gz").write_bytes(gzip.compress(b"1\n" * 4000)[:-20])
+    for words, says in (
+        (["edges", "dataset.path=edges.txt"], "edges.txt has no labels; set dataset.labels to a .npy, .npz or csv"),
+        (
+            ["products", "dataset.path=edges.txt"],
+            "edges.txt is no folder; set dataset.path to the folder ogbn_products",
+        ),
+        (
+            ["products", "dataset.path=ogbn_products", "dataset.split=index"],
+            r"list.csv.gz is truncated or corrupt \(size",
+        ),
+        (["igbt", "dataset.path=."], r". is not the folder that holds tiny/processed/"),
+        (["reddit", "dataset.path=ogbn_products"], "holds no reddit_data.npz or reddit_graph.npz"),
+    ):
+        refuse(tmp_path, "train", f"dataset={words[0]}", *words[1:], code=4, says=says)
+    refuse(tmp_path, "train", "dataset=papers100m", code=2, says="dataset=papers100m needs dataset.path: set it to")
+    refuse(tmp_path, "data", "fetch", "arxiv", code=2, says="nobody is here to agree: add --yes")
+    assert not list(tmp_path.glob("data/graphs/*"))
+    done = grinnder(
+        tmp_path,
+        "train",
+        "dataset=edges",
+        "dataset.path=edges.txt",
+        "dataset.labels=y.txt",
+        "epochs=1",
+        "parts=2",
+        **REAL,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_storage_that_cannot_be_written(tmp_path):

@@ -17,6 +17,8 @@ from grinnder_cli.dataset import archive
 from grinnder_cli.dataset.registry import LOADERS
 from grinnder_cli.errors import ConfigError, DataError, DoesNotFit, EnvironmentProblem
 
+from .peak import PAGES, anonymous_peak
+
 KARATE = DatasetConfig(name="karate")
 
 
@@ -195,18 +197,5 @@ def test_names_and_yaml_agree():
     ],
 )
 def test_load_bytes_covers_what_a_build_takes(tmp_path, config):
-    code = (
-        "import re, sys, threading, time; from pathlib import Path; from grinnder_cli import dataset; "
-        "from grinnder_cli.config.schema import DatasetConfig\n"
-        "def anon(): return int(re.search(r'RssAnon:\\s+(\\d+)', Path('/proc/self/status').read_text())[1]) * 1024\n"
-        "dataset.load(DatasetConfig(name='karate'), Path(sys.argv[1])); base = peak = anon(); done = False\n"
-        "def watch():\n    global peak\n    while not done: peak = max(peak, anon()); time.sleep(0.0005)\n"
-        "thread = threading.Thread(target=watch); thread.start()\n"
-        f"dataset.load({config!r}, Path(sys.argv[1])); done = True; thread.join(); print(peak - base)"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2])
-    assert done.returncode == 0, done.stderr
-    measured, estimate = int(done.stdout), dataset.load_bytes(config)
-    pages = 4 << 21  # where transparent huge pages are on, an array's last one is whole
-    assert 0.5 * estimate < measured < estimate + pages
+    measured, estimate = anonymous_peak(config, tmp_path), dataset.load_bytes(config)
+    assert 0.5 * estimate < measured < estimate + PAGES

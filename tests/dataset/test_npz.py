@@ -54,7 +54,8 @@ def test_a_sound_file_keeps_everything(load_npz):
         (changed("y", 4, -2), "y of node 4 is -2"),
         (changed("y", 4, 1.5, float), "y of node 4 is 1.5"),
         (changed("y", 4, 10**9), "more than 1000000 classes"),
-        ({"y": np.ones((N, 3), np.int64)}, "multi-label is not supported yet"),
+        ({"y": np.full((N, 3), 2)}, "a matrix of labels holds 0 and 1"),
+        ({"y": np.full((N, 3), -1)}, "training nodes have no label"),
         ({"train_mask": None}, "dataset.split=random"),
         ({"train_mask": np.zeros(N, bool)}, "no labelled training node"),
         ({"train_mask": np.ones(N - 1, bool)}, "train_mask has shape (29,)"),
@@ -171,10 +172,51 @@ def test_only_self_loops_are_announced(load_npz):
 
 def test_files_larger_than_a_block(load_npz, monkeypatch):
     expected = load_npz()
-    for module in ("edges._BLOCK", "npz.BLOCK_BYTES", "source.BLOCK_BYTES", "npz_file.BLOCK_BYTES"):
+    for module in (
+        "edges._BLOCK",
+        "npz.BLOCK_BYTES",
+        "arrays.BLOCK_BYTES",
+        "source.BLOCK_BYTES",
+        "npz_file.BLOCK_BYTES",
+    ):
         monkeypatch.setattr(f"grinnder_cli.dataset.{module}", 24)
     weight = np.arange(40, dtype=np.float64)
     graph = load_npz(edge_weight=weight)
     assert np.array_equal(graph.indices, expected.indices) and np.array_equal(graph.x, expected.x)
     order = np.lexsort((SOUND["edge_index"][0], SOUND["edge_index"][1]))
     assert np.array_equal(graph.weight, weight[order])
+
+
+def test_a_folder_of_npy_files_is_the_same_graph(load_npz, tmp_path):
+    weight = np.arange(40, dtype=np.float32)
+    expected = load_npz(edge_weight=weight)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for key, array in (SOUND | {"edge_weight": weight}).items():
+        np.save(folder / f"{key}.npy", array)
+    config = DatasetConfig(name="npz", path=str(folder))
+    graph = dataset.load(config, tmp_path / "data")
+    for name in ("indptr", "indices", "weight", "x", "y", "train_mask", "val_mask", "test_mask"):
+        assert np.array_equal(getattr(graph, name), getattr(expected, name))
+    np.save(folder / "edge_index.npy", np.asfortranarray(SOUND["edge_index"]))
+    np.save(folder / "x.npy", np.asfortranarray(SOUND["x"]))
+    again = dataset.load(config, tmp_path / "data")
+    assert again.path != graph.path and np.array_equal(again.indices, graph.indices)
+    assert np.array_equal(again.x, graph.x)
+    whole = (folder / "x.npy").read_bytes()
+    (folder / "x.npy").write_bytes(whole[:-4])
+    with pytest.raises(DataError, match=r"x\.npy is truncated or corrupt \(size \d+\)"):
+        dataset.load(config, tmp_path / "data")
+    (folder / "x.npy").unlink()
+    with pytest.raises(DataError, match=r"has no x\.npy"):
+        dataset.load(config, tmp_path / "data")
+
+
+def test_multi_label_targets_keep_their_columns(load_npz):
+    y = np.arange(N * 3).reshape(N, 3) % 4 % 2
+    y[4] = -1  # in no training split: 4 is a test node
+    graph = load_npz(y=y)
+    assert graph.multi_label and graph.num_classes == 3 and graph.y.dtype == np.int8 and np.array_equal(graph.y, y)
+    assert "1 of 6 test nodes have no label and are left out" in graph.notes
+    drawn = load_npz({"split": "random"}, y=y)
+    assert not drawn.train_mask[4] and np.count_nonzero(drawn.train_mask) == 17

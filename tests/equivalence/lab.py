@@ -33,8 +33,11 @@ from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
 
 
 def hard_graph(path: Path, *, nodes: int = 60, edges: int = 400, features: int = 11, classes: int = 5, seed: int = 0,
-               weighted: bool = True, dtype: str = "float64") -> Path:  # fmt: skip
-    """Directed, weighted (zeros among them), with self loops, duplicate edges and isolated nodes."""
+               weighted: bool = True, dtype: str = "float64", multi_label: bool = False) -> Path:  # fmt: skip
+    """Directed, weighted (zeros among them), with self loops, duplicate edges and isolated nodes.
+
+    Multi-label: `classes` columns of 0 and 1; the last five nodes have no labels and are in no split.
+    """
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, nodes - 5, (2, edges))  # the last five nodes have no edge
     src[:8] = dst[:8]
@@ -51,6 +54,11 @@ def hard_graph(path: Path, *, nodes: int = 60, edges: int = 400, features: int =
     role = rng.integers(0, 3, nodes)
     for number, name in enumerate(("train_mask", "val_mask", "test_mask")):
         arrays[name] = role == number
+    if multi_label:
+        arrays["y"] = rng.integers(0, 2, (nodes, classes))
+        arrays["y"][-5:] = -1
+        for name in ("train_mask", "val_mask", "test_mask"):
+            arrays[name][-5:] = False
     np.savez(path, **arrays)
     return path
 
@@ -114,7 +122,7 @@ def run(cfg: RunConfig, gpu: LazyGpu | None = None) -> Outcome:
         for epoch in range(cfg.epochs):
             result = runner.run_epoch(epoch)
             outcome.losses.append(result.train_loss)
-            outcome.accuracy.append(result.accuracy_pct)
+            outcome.accuracy.append(result.score_pct)
             outcome.measured = outcome.measured + result.measured
         outcome.weights = {name: tensor.cpu().clone() for name, tensor in runner.model.state_dict().items()}
         outcome.prepared = prepared
@@ -163,13 +171,17 @@ def plain(cfg: RunConfig, dtype=torch.float64, permute: int | None = None) -> tu
         order = torch.cat([apart[shuffled], torch.nonzero(loop).flatten()])
         edge_index, weight = edge_index[:, order], None if weight is None else weight[order]
     torch.manual_seed(cfg.seed)
-    widths = [x.shape[1]] + [cfg.hidden] * (cfg.layers - 1) + [int(y.max()) + 1]
+    widths = [x.shape[1]] + [cfg.hidden] * (cfg.layers - 1) + [int(y.max()) + 1 if y.ndim == 1 else y.shape[1]]
     model = PlainGCN(widths, cfg.model.norm == "layer", cfg.model.residual).to(dtype)
     optimizer = torch.optim.Adam(model.parameters(), lr=cfg.optimizer.lr, weight_decay=cfg.optimizer.weight_decay)
     outcome = Outcome()
     for _ in range(cfg.epochs):
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(x, edge_index, weight)[train], y[train])
+        logits = model(x, edge_index, weight)[train]
+        if y.ndim == 1:
+            loss = F.cross_entropy(logits, y[train])
+        else:
+            loss = F.binary_cross_entropy_with_logits(logits, y[train].to(dtype))
         loss.backward()
         outcome.losses.append(float(loss.detach()))
         outcome.gradients.append({n: p.grad.clone() for n, p in model.named_parameters()})
