@@ -1,7 +1,8 @@
 """Host memory a run needs, from sizes alone.
 
     memory.host >= fixed + visit + cache
-    fixed   weights, gradients, optimizer state, part tables, blocks waiting at inbox edges, recorded visits
+    fixed   weights, gradients, optimizer state, part tables, the plan, blocks waiting at inbox edges, temporaries
+            of one stretch of Local_l, recorded visits
     visit   the largest visit: what it reads, assembles, computes and sends
     cache   resident chunks, whatever is left
 
@@ -19,8 +20,9 @@ from grinnder_cli.plan.steps import Mode, Step
 LOCAL_BLOCK_BYTES = 1 << 21
 """Rows of Local_l are computed in stretches of about this many bytes: temporaries stay small and in cache."""
 
-LOCAL_TEMPORARIES = 8
-"""Arrays of one stretch that a stage and its gradient hold at once, at most (counted: 6, and some slack)."""
+LOCAL_TEMPORARIES = 18
+"""Arrays of one stretch that a stage and its gradient take at most: six are in use at once, the rest is what the
+allocator keeps of those before (measured: 14 to 16 together)."""
 
 WEIGHT_COPIES = 10
 """Weights, gradients, two moments of Adam; a snapshot of all but gradients; the same again while it is saved."""
@@ -38,8 +40,12 @@ BOUNCE_BYTES = {"kvikio": 64 << 20}
 DRIVER_BYTES = 24 << 20
 """What CUDA's driver takes during a run on top of its own start, as measured: copies of weights to a checkpoint."""
 
-SLACK_BYTES = 2 << 20
-"""Steps, tables and Python objects of the plan itself."""
+ACCESS_BYTES, EPOCH_KINDS = 512, 6
+"""The plan's own objects, measured (up to 440 bytes for each access of each kind of epoch), and how many kinds of epoch
+there are: of even and odd number, the first, the last, and those that evaluate."""
+
+SLACK_BYTES = 4 << 20
+"""Tables, checkpoints, what is too small to be named."""
 
 
 def local_rows(model: ModelSpec, itemsize: int) -> int:
@@ -99,8 +105,12 @@ def need(program: PullProgram, *, device: bool = False, bounce: int = 0) -> Need
     weights = WEIGHT_COPIES * program.model.parameter_count * program.itemsize
     tables = 4 * program.sizes.halo_in.nbytes
     edges = 2 * program.sizes.parts * BLOCK
+    accesses = max(sum(len(s.reads) + len(s.writes) for s in steps) for steps in phases.values())
+    kinds = min(program.last - program.first + 1, EPOCH_KINDS)
+    fixed = [weights, tables, edges, accesses * kinds * ACCESS_BYTES, recorded * _recording_bytes(program), bounce]
+    fixed += [SLACK_BYTES, 0 if device else _temporaries(program)]
     return Need(
-        fixed=weights + tables + edges + recorded * _recording_bytes(program) + bounce + SLACK_BYTES,
+        fixed=sum(fixed),
         visit=visit,
         overlapped=overlapped,
         computing=computing,
@@ -140,13 +150,16 @@ def _reads(program: PullProgram, step: Step) -> int:
 
 def _rest(program: PullProgram, step: Step) -> int:
     """Bytes a visit computes with and hands on."""
-    model, rows = program.model, int(program.sizes.rows[step.part])
-    total = _handed_on(step)
+    rows, total = int(program.sizes.rows[step.part]), _handed_on(step)
     named = [step.exchanged] if step.aggregates else []
     named += [name for name in step.computed if name != step.exchanged]
-    total += sum(padded(rows * program.tensors[name].width * program.itemsize) for name in named)
-    stretch = min(rows, local_rows(model, program.itemsize))
-    return total + LOCAL_TEMPORARIES * stretch * model.widest * program.itemsize
+    return total + sum(padded(rows * program.tensors[name].width * program.itemsize) for name in named)
+
+
+def _temporaries(program: PullProgram) -> int:
+    """Bytes that stages allocate beside the pool's buffers."""
+    stretch = min(int(program.sizes.rows.max()), local_rows(program.model, program.itemsize))
+    return LOCAL_TEMPORARIES * stretch * program.model.widest * program.itemsize
 
 
 def pyg_input_bytes(model: ModelSpec, nodes: int, edges: int, itemsize: int) -> int:

@@ -40,6 +40,7 @@ class Plan:
         written: tensors that need scratch space.
         resident: everything stays in host memory (method=inmemory without a device).
         device: what stays on the GPU; None: visits are computed in host memory.
+        peaks: bytes resident at most, of every epoch.
         open_least: the least host memory among the exchanges that the run could take.
     """
 
@@ -56,6 +57,7 @@ class Plan:
     written: frozenset[str]
     resident: bool
     device: DeviceTier | None
+    peaks: tuple[int, ...]
     open_least: int
 
     @property
@@ -73,6 +75,13 @@ class Plan:
         if self.resident:
             return self.schedule.capacity + self.need.computing
         return self.schedule.capacity + (self.need.overlapped if self.schedule.lookahead else self.need.visit)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Host memory the run will take at most, bytes."""
+        if self.resident:
+            return self.least
+        return self.need.fixed + self.room - self.schedule.capacity + max(self.peaks, default=0)
 
     @property
     def exchange(self) -> str:
@@ -234,6 +243,7 @@ def make_plan(
         written=frozenset().union(*(epoch.written for epoch in epochs)),
         resident=resident,
         device=tier_of(chosen),
+        peaks=tuple(epoch.peak for epoch in epochs),
         open_least=min(need(end, device=on_device, bounce=bounce).least for end in ends),
     )
 

@@ -24,6 +24,7 @@ from grinnder_cli.kill import kill_point
 from grinnder_cli.model.gcn import GCN, build
 from grinnder_cli.partitioner.operator import operator
 from grinnder_cli.plan.device import device_rows
+from grinnder_cli.plan.memory import local_rows
 from grinnder_cli.run import atomic, checkpoint, durable, record
 from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.directory import RunDirectory
@@ -74,7 +75,7 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
         first = saved.epoch if saved else 0
         prepared = prepare_run(config, first=first, check=preparing)
         require_fit(config, prepared)
-        if prepared.plan and prepared.plan.device:
+        if prepared.plan:
             memory.exempt(lambda: _warm_up(prepared))
         started = time.perf_counter()
         runner, backend = _runner(config, prepared, run, preparing, visiting, stack)
@@ -260,10 +261,14 @@ def _warm_up(prepared: Prepared) -> None:
     plan = prepared.plan
     assert plan is not None
     _set_arithmetic()
-    rows = min(int(prepared.sizes.rows.max()), device_rows(prepared.model, plan.program.itemsize))
-    warm_up(prepared.model, ax=plan.program.ax, rows=rows, gpu=open_gpu())
-    torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.empty_cache()
+    stretch = (device_rows if plan.device else local_rows)(prepared.model, plan.program.itemsize)
+    rows, dtype = min(int(prepared.sizes.rows.max()), stretch), DTYPES[prepared.sizes.dtype]
+    gpu = open_gpu() if plan.device else None
+    warm_up(prepared.model, prepared.objective, ax=plan.program.ax, rows=rows, dtype=dtype, gpu=gpu)
+    release_freed_memory()
+    if plan.device:
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
 
 
 def open_gpu() -> Gpu:
