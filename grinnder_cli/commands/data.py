@@ -16,6 +16,7 @@ from grinnder_cli.config.schema import DataConfig, DatasetConfig
 from grinnder_cli.dataset.registry import find_loader
 from grinnder_cli.dataset.stats import describe
 from grinnder_cli.errors import ConfigError
+from grinnder_cli.run.memory import host_limit
 
 
 class _Parser(argparse.ArgumentParser):
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> int:
     if not args.words:
         raise ConfigError(f"grinnder data info needs a name: {', '.join(dataset.names())}")
     config, data = parse_config(args.words[0], args.words[1:], args.path)
-    _print_info(describe(dataset.load(config, data_dir(data))), args.json)
+    _print_info(describe(dataset.load(config, data_dir(data), memory=host_limit().bytes)), args.json)
     return 0
 
 

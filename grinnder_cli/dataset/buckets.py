@@ -35,9 +35,9 @@ class Buckets:
     """
 
     def __init__(self, folder: Path, buckets: int, fields: Sequence[Field], capacity: int) -> None:
-        self._folder, self._fields = folder, tuple(fields)
+        self._folder, self.fields = folder, tuple(fields)
         self._store = folder.parents[2].name
-        self._arena = [np.empty((capacity, *shape), dtype) for dtype, shape in self._fields]
+        self._arena = [np.empty((capacity, *shape), dtype) for dtype, shape in self.fields]
         self._capacity, self._filled = capacity, 0
         self._batches: list[tuple[int, int, np.ndarray]] = []  # where it begins, its first bucket, offsets
         self._on_disk = np.zeros(buckets, np.int64)
@@ -80,7 +80,7 @@ class Buckets:
         count = int(self.counts[bucket])
         if not room and not self._on_disk[bucket] and len(self.counts) == 1:
             return [arena[:count] for arena in self._arena]  # they lie together already
-        whole = [np.empty((count + room, *shape), dtype) for dtype, shape in self._fields]
+        whole = [np.empty((count + room, *shape), dtype) for dtype, shape in self.fields]
         at = 0
         for columns in self.stream(bucket, max(count, 1)):
             for to, column in zip(whole, columns, strict=True):
@@ -92,12 +92,12 @@ class Buckets:
         """A bucket's columns in stretches of at most `records`; its files are gone afterwards."""
         left = int(self._on_disk[bucket])
         if left:
-            paths = [self._path(bucket, field) for field in range(len(self._fields))]
+            paths = [self._path(bucket, field) for field in range(len(self.fields))]
             with ExitStack() as stack:
                 files = [stack.enter_context(open(path, "rb", buffering=0)) for path in paths]
                 while left:
                     now = min(left, records)
-                    yield [_read(file, now, *field) for file, field in zip(files, self._fields, strict=True)]
+                    yield [_read(file, now, *field) for file, field in zip(files, self.fields, strict=True)]
                     left -= now
             for path in paths:
                 path.unlink()
@@ -128,15 +128,16 @@ class Buckets:
             added = sum(end - begin for _, begin, end in mine)
             if not added:
                 continue
-            for field in range(len(self._fields)):
+            for field in range(len(self.fields)):
                 with open(self._path(bucket, field), "ab", buffering=0) as file:
                     for columns, begin, end in mine:
-                        _write(file, columns[field][begin:end])
+                        write_all(file, columns[field][begin:end])
             self._on_disk[bucket] += added
         kill_point(f"{self._store}_after_spill")
 
 
-def _write(file: FileIO, array: np.ndarray) -> None:
+def write_all(file: FileIO, array: np.ndarray) -> None:
+    """Write an array's bytes at the file's position."""
     data = np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")
     while len(data):  # a raw write may take less: a full disk says so the second time
         data = data[file.write(data) :]

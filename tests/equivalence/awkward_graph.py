@@ -8,7 +8,8 @@ import numpy as np
 from grinnder_cli import dataset
 from grinnder_cli.config.schema import DatasetConfig, PartitionerConfig
 from grinnder_cli.executor.prepare import prepare_ax
-from grinnder_cli.partitioner.operator import operator, operator_sizes
+from grinnder_cli.partitioner.blocks import operator
+from grinnder_cli.partitioner.operator import operator_sizes
 from grinnder_cli.partitioner.partition import partition
 
 N = 300
