@@ -16,14 +16,16 @@ EdgeStretch = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 """Sources and destinations, int64, and weights or None."""
 
 
-def edge_blocks(graph: Graph, *, loops: bool | None = False) -> Iterator[EdgeStretch]:
+def edge_blocks(graph: Graph, *, loops: bool | None = False, most: int | None = None) -> Iterator[EdgeStretch]:
     """(src, dst, weight) of stretches of edges, dst ascending.
 
     Args:
+        most: edges of a stretch; None: EDGE_BLOCK.
         loops: False: without self loops; True: these alone; None: all edges.
     """
-    for first in range(0, graph.num_edges, EDGE_BLOCK):
-        last = min(first + EDGE_BLOCK, graph.num_edges)
+    step = most or EDGE_BLOCK
+    for first in range(0, graph.num_edges, step):
+        last = min(first + step, graph.num_edges)
         row, end = np.searchsorted(graph.indptr, [first, last - 1], side="right") - 1
         lengths = np.diff(np.clip(graph.indptr[row : end + 2], first, last))
         dst = np.repeat(np.arange(row, end + 1), lengths)

@@ -23,6 +23,9 @@ from grinnder_cli.partitioner.partition import Partition
 FEATURE_BLOCK_BYTES = 32 << 20
 """Rows of X on their way to their parts."""
 
+FILL_EDGES = 1 << 18
+"""Edges on their way to buckets at a time: beside a full arena temporaries have to be small."""
+
 LEAST_RECORDS = 1 << 16
 """Edges held at least before they go to their buckets' files."""
 
@@ -53,7 +56,7 @@ def _fixed_bytes(graph: Graph, sizes: OperatorSizes) -> int:
     local = 0.2 * graph.num_nodes if _native.is_native() else 72 * edges.max()
     payload = 4 + (np.dtype(sizes.dtype).itemsize if sizes.weighted else 0)
     part = (edges * (bytes_per_edge(weight * sizes.weighted) + payload) + 40 * sizes.rows + 28 * halo).max() + local
-    stretch = min(EDGE_BLOCK, graph.num_edges) * 64
+    stretch = min(EDGE_BLOCK, graph.num_edges) * 72
     return 8 * graph.num_nodes * (2 + sizes.weighted) + int(max(part, stretch, 12 * sent.max())) + (1 << 20)
 
 
@@ -203,7 +206,7 @@ def _fill(
 ) -> None:
     """Every edge but self loops to the part of its destination (in) or source (out), in the order of the file."""
     nodes, assign = graph.num_nodes, part.assign
-    for src, dst, weight in edge_blocks(graph):
+    for src, dst, weight in edge_blocks(graph, most=FILL_EDGES):
         check()
         node, other = (dst, src) if side == "in" else (src, dst)
         owner = assign[node]

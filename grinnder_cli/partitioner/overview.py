@@ -40,7 +40,8 @@ class Overview:
 
 def overview_bytes(num_nodes: int, num_edges: int, parts: int) -> int:
     """Host memory `look` takes beside the assignment: the boundary, a group's bits, tables, a stretch of edges."""
-    stretch = (24 if _native.is_native() else 140) * min(EDGE_BLOCK, num_nodes + num_edges)
+    native = 24 * min(EDGE_BLOCK, num_nodes)  # no temporary per edge
+    stretch = native if _native.is_native() else 140 * min(EDGE_BLOCK, num_nodes + num_edges)
     return num_nodes * (1 + 8) + 8 * parts * (parts + 1) * 6 + stretch
 
 
