@@ -106,7 +106,7 @@ def timed(words: list[str], enter: Enter) -> dict:
 
 @contextmanager
 def limited(limit: int) -> Iterator[tuple[str, Enter, Callable[[], dict]]]:
-    """(how, what a process calls first, what the group has seen): a memory cgroup, or RLIMIT_DATA where none can be made.
+    """(how, what a process calls first, what the group has seen): a memory cgroup, or RLIMIT_DATA without the right.
 
     In a cgroup page cache counts too, so that what is read again really comes from the disk.
     """
@@ -158,6 +158,7 @@ def machine(work: Path) -> dict:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     return {
         "cpu": model[1] if model else "?",
+        "load": os.getloadavg()[0],
         "threads": len(os.sched_getaffinity(0)),
         "commit": commit,
         "disk_free_bytes": shutil.disk_usage(work).free,
@@ -171,39 +172,33 @@ def page(result: dict) -> str:
     lines = [
         "# Preparing a graph larger than memory",
         "",
-        f"{result['machine']['cpu']}, {result['machine']['threads']} threads, commit {result['machine']['commit']}, "
+        f"{result['machine']['cpu']}, {result['machine']['threads']} threads (load of others at the start "
+        f"{result['machine']['load']:.1f}), commit {result['machine']['commit']}, "
         f"{result['machine']['time']}; limit {result['arguments']['limit']} ({result['limit'].split()[0]}), "
         f"memory.host={result['arguments']['memory']}",
         "",
-        f"{shape['nodes']:,} nodes, {prepared['edges']:,} directed edges, {shape['features']} float16 features: one .npz "
-        f"of {result['input']['bytes'] / GIB:.2f} GiB. {result['arguments']['parts']} contiguous parts, alpha "
+        f"{shape['nodes']:,} nodes, {prepared['edges']:,} directed edges, {shape['features']} float16 features: one "
+        f".npz of {result['input']['bytes'] / GIB:.2f} GiB. {result['arguments']['parts']} contiguous parts, alpha "
         f"{prepared['alpha']:.3f} in, {prepared['alpha_out']:.3f} out.",
         "",
-        "| phase | s | peak anonymous GiB | estimate GiB | read calls GiB | written GiB | from disk GiB |",
-        "|:--|--:|--:|--:|--:|--:|--:|",
+        "| phase | s | CPU s | peak anonymous GiB | estimate GiB | read calls GiB | written GiB | from disk GiB |",
+        "|:--|--:|--:|--:|--:|--:|--:|--:|",
     ]
     total: dict[str, float] = {}
     for row in prepared["phases"]:
-        for key in ("seconds", "rchar", "wchar", "read_bytes"):
+        for key in ("seconds", "cpu_s", "rchar", "wchar", "read_bytes"):
             total[key] = total.get(key, 0) + row[key]
-        lines.append(
-            f"| {row['phase']} | {row['seconds']:.1f} | {row['peak_bytes'] / GIB:.2f} | {row['estimate'] / GIB:.2f} | "
-            f"{row['rchar'] / GIB:.2f} | {row['wchar'] / GIB:.2f} | {row['read_bytes'] / GIB:.2f} |"
-        )
-    peak = max(row["peak_bytes"] for row in prepared["phases"])
-    lines.append(
-        f"| **all** | **{total['seconds']:.1f}** | **{peak / GIB:.2f}** | | **{total['rchar'] / GIB:.2f}** | "
-        f"**{total['wchar'] / GIB:.2f}** | **{total['read_bytes'] / GIB:.2f}** |"
-    )
+        lines.append(_row(row["phase"], row, f"{row['estimate'] / GIB:.2f}"))
+    lines.append(_row("all", total | {"peak_bytes": max(row["peak_bytes"] for row in prepared["phases"])}, ""))
     epoch = train["epoch"]
     lines += [
         "",
         f"Stores: {', '.join(f'{name} {size / GIB:.2f} GiB' for name, size in prepared['stores'].items())}.",
         "",
-        f"Checked ({checked['seconds']:.0f} s): the 64-bit hash summed over all {checked['edges']:,} edges of the blocks "
-        f"that are no self loops, mapped back to original ids, equals the input's: {checked['hashes_equal']} (blocks of "
-        f"both directions); in-degrees equal: {checked['degrees_equal']}; sampled features equal: "
-        f"{checked['features_equal']}; worst error of sampled A_hat X: {checked['ax_worst_error']:.1e}.",
+        f"Checked ({checked['seconds']:.0f} s): the 64-bit hash summed over all {checked['edges']:,} edges of the "
+        "blocks that are no self loops, mapped back to original ids, equals the input's: "
+        f"{checked['hashes_equal']} (blocks of both directions); in-degrees equal: {checked['degrees_equal']}; "
+        f"sampled features equal: {checked['features_equal']}; worst error of sampled A_hat X: {checked['ax_worst_error']:.1e}.",
         "",
         f"One epoch of a {result['arguments']['layers']}-layer GCN (hidden {result['arguments']['hidden']}): "
         f"{float(epoch['epoch_time_s']):.1f} s and {float(epoch['eval_s'] or 0):.1f} s for the evaluation, "
@@ -213,6 +208,12 @@ def page(result: dict) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _row(name: str, row: dict, estimate: str) -> str:
+    times = f"{row['seconds']:.1f} | {row['cpu_s']:.1f}"
+    moved = " | ".join(f"{row[key] / GIB:.2f}" for key in ("rchar", "wchar", "read_bytes"))
+    return f"| {name} | {times} | {row['peak_bytes'] / GIB:.2f} | {estimate} | {moved} |"
 
 
 def say(text: str) -> None:

@@ -32,15 +32,14 @@ def _io() -> dict[str, int]:
 
 
 def _measured(name: str, estimate: int, work: Callable[[], Any], rows: list[dict]) -> Any:
-    before, start = _io(), time.perf_counter()
+    before, start, cpu = _io(), time.perf_counter(), time.process_time()
     with PeakSampler(0.002) as memory:
         result = work()
-    seconds, after = time.perf_counter() - start, _io()
+    seconds, cpu_s, after = time.perf_counter() - start, time.process_time() - cpu, _io()
     release_freed_memory()
     moved = {key: after[key] - before[key] for key in ("rchar", "wchar", "read_bytes", "write_bytes")}
-    rows.append(
-        {"phase": name, "seconds": seconds, "peak_bytes": memory.peak_above_baseline, "estimate": estimate} | moved
-    )
+    taken = {"seconds": seconds, "cpu_s": cpu_s, "peak_bytes": memory.peak_above_baseline}
+    rows.append({"phase": name, "estimate": estimate} | taken | moved)
     print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return result
 
