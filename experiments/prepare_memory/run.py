@@ -198,7 +198,8 @@ def page(result: dict) -> str:
         f"Checked ({checked['seconds']:.0f} s): the 64-bit hash summed over all {checked['edges']:,} edges of the "
         "blocks that are no self loops, mapped back to original ids, equals the input's: "
         f"{checked['hashes_equal']} (blocks of both directions); in-degrees equal: {checked['degrees_equal']}; "
-        f"sampled features equal: {checked['features_equal']}; worst error of sampled A_hat X: {checked['ax_worst_error']:.1e}.",
+        f"sampled features equal: {checked['features_equal']}; worst error of sampled A_hat X: "
+        f"{checked['ax_worst_error']:.1e}.",
         "",
         f"One epoch of a {result['arguments']['layers']}-layer GCN (hidden {result['arguments']['hidden']}): "
         f"{float(epoch['epoch_time_s']):.1f} s and {float(epoch['eval_s'] or 0):.1f} s for the evaluation, "

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -131,15 +131,29 @@ def _remove_orphans(final: Path) -> None:
     for orphan in final.parent.glob(f".{final.name}.*.tmp"):
         try:
             lock = os.open(orphan / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:
-            continue  # being made
+        except OSError:  # its builder was killed before it made the lock, or after it removed it; or is being made:
+            with suppress(OSError):  # then it is made again
+                orphan.rmdir()
+            continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(orphan, ignore_errors=True)
+            _remove(orphan)
         except OSError:
             pass  # its builder lives
         finally:
             os.close(lock)
+
+
+def _remove(temporary: Path) -> None:
+    """Remove a temporary directory, its lock last: killed in between, somebody else can still tell what it is."""
+    with suppress(OSError):
+        for path in temporary.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK:
+                path.unlink()
+        (temporary / _LOCK).unlink()
+        temporary.rmdir()
 
 
 def _make_locked(final: Path) -> tuple[Path, int]:
@@ -147,7 +161,10 @@ def _make_locked(final: Path) -> tuple[Path, int]:
     while True:
         temporary = final.parent / f".{final.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
         temporary.mkdir()
-        lock = os.open(temporary / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            lock = os.open(temporary / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            continue
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (temporary / _LOCK).exists():
             return temporary, lock
@@ -168,7 +185,7 @@ def _building(final: Path) -> Iterator[Path]:
     except OSError as error:
         raise _cannot_write(final, error) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
         os.close(lock)
 
 

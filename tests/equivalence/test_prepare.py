@@ -5,10 +5,13 @@ import json
 import multiprocessing
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -17,8 +20,9 @@ import numpy as np
 import pytest
 
 from grinnder_cli import dataset
-from grinnder_cli.config.schema import DatasetConfig, PartitionerConfig
+from grinnder_cli.config.schema import DatasetConfig, MemoryConfig, PartitionerConfig, RunConfig
 from grinnder_cli.dataset import _native, scan
+from grinnder_cli.errors import DoesNotFit
 from grinnder_cli.executor import prepare
 from grinnder_cli.partitioner import blocks
 from grinnder_cli.partitioner.operator import operator_sizes
@@ -135,14 +139,18 @@ def test_killed_at_random_moments(tmp_path):
     print(f"seed {seed}")
     draw, met = random.Random(seed), 0
     awkward_graph.write(tmp_path / "g.npz", weighted=True)
+    data, stores = tmp_path / "data", ("graphs", "partitions", "features", "operators", "ax")
     for turn in range(KILLS):
-        process = start(tmp_path / "g.npz", tmp_path / "data", slowly=True)
-        while process.is_alive() and not (tmp_path / "data").exists():
-            time.sleep(0.005)
-        time.sleep(draw.random() * 0.6)
+        goal = draw.randrange(len(stores))
+        for store in stores[goal:]:
+            shutil.rmtree(data / store, ignore_errors=True)
+        process = start(tmp_path / "g.npz", data, slowly=True)
+        while process.is_alive() and not (data / stores[goal]).exists():
+            time.sleep(0.002)
+        time.sleep(draw.random() * 0.3)
         process.kill()
         met += code_of(process) == -signal.SIGKILL
-        print(f"kill {turn + 1}: {sorted(path.name for path in (tmp_path / 'data').glob('*/*'))}")
+        print(f"kill {turn + 1}: {sorted(str(path.relative_to(data)) for path in data.glob('*/*'))}")
     assert met, "no signal met a living process"
     check_whole(tmp_path)
 
@@ -200,3 +208,20 @@ def test_least_memory_is_named_and_works(tmp_path):
         least = estimate(graph, sizes)
         assert estimate(graph, sizes, 0) == least == estimate(graph, sizes, least)
         assert least <= estimate(graph, sizes, 1 << 40)
+
+
+def test_too_little_memory_is_refused_before_anything_is_made(tmp_path, monkeypatch):
+    """The refusal names a number, and with that number preparation goes ahead."""
+    from grinnder_cli.run.preparation import prepare_run
+
+    monkeypatch.setenv("GRINNDER_DATA", str(tmp_path))
+    big = DatasetConfig(name="sbm", num_nodes=400_000, num_edges=2_000_000, num_features=8)
+    config = RunConfig(
+        dataset=big, partitioner=PartitionerConfig(name="contiguous"), parts=16, hidden=8, layers=2,
+        memory=MemoryConfig(host="20MiB"),
+    )  # fmt: skip
+    with pytest.raises(DoesNotFit, match="preparing dataset sbm needs .* of host memory, 20.0 MiB allowed") as refused:
+        prepare_run(config)
+    assert not list(tmp_path.glob("graphs/*")), "refused in time"
+    needed = re.search(r"memory\.host=(\d+) or more", str(refused.value))[1]
+    assert prepare_run(replace(config, memory=MemoryConfig(host=needed))).graph.num_nodes == 400_000
