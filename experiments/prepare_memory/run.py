@@ -45,18 +45,22 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--limit", default="6GiB", help="of the processes, page cache included where cgroups serve")
     parser.add_argument("--memory", default="4GiB", help="memory.host: what grinnder may allocate")
+    parser.add_argument("--no-train", action="store_true", help="prepare and check only")
     parser.add_argument("--work", type=Path, help="where files go; removed at the end (default: a temporary directory)")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "published" / "prepare_memory")
     arguments = parser.parse_args()
     shape = graphs.Shape(nodes=arguments.nodes, edges=arguments.edges, features=arguments.features)
     with tempfile.TemporaryDirectory(prefix="grinnder-prepare-", dir=arguments.work) as temporary:
         work = Path(temporary)
-        result = {"machine": machine(work), "arguments": {k: str(v) for k, v in vars(arguments).items() if k != "work"}}
+        result = {
+            "machine": machine(work),
+            "arguments": {k: str(v) for k, v in vars(arguments).items() if k not in ("work", "out")},
+        }
         result |= measure(shape, arguments, work)
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     (arguments.out / "README.md").write_text(page(result))
-    print(json.dumps({key: result[key] for key in ("limit", "check", "train")}))
+    print(json.dumps({key: result.get(key) for key in ("limit", "check", "train")}))
 
 
 def measure(shape: graphs.Shape, arguments: argparse.Namespace, work: Path) -> dict:
@@ -77,19 +81,25 @@ def measure(shape: graphs.Shape, arguments: argparse.Namespace, work: Path) -> d
         say(json.dumps(result["prepare"]))
         result["check"] = timed([*stage, "check", *after], enter) | seen()
         say(json.dumps(result["check"]))
-        keys = [
-            "dataset=npz", f"dataset.path={work / 'graph.npz'}", f"data.dir={work / 'data'}", f"out={work / 'out'}",
-            f"parts={arguments.parts}", "partitioner=contiguous", f"layers={arguments.layers}",
-            f"hidden={arguments.hidden}", "epochs=1", f"memory.host={arguments.memory}", "device=cpu",
-            f"storage.dir={work / 'scratch'}", "progress=off",
-        ]  # fmt: skip
-        summary = timed(["-m", "grinnder_cli.main", "train", *keys, "--json"], enter) | seen()
-        metrics = (Path(summary["run_dir"]) / "metrics.csv").read_text().splitlines()
-        wanted = ("plan", "peak_host_bytes", "host_budget_bytes", "cache", "exchange", "storage", "seconds", "process")
-        result["train"] = {key: summary[key] for key in wanted if key in summary}
-        result["train"] |= {"epoch": dict(zip(metrics[0].split(","), metrics[1].split(","), strict=True))}
+        if not arguments.no_train:
+            result["train"] = train(arguments, work, enter) | seen()
     shutil.rmtree(work / "data")
     return result
+
+
+def train(arguments: argparse.Namespace, work: Path, enter: Enter) -> dict:
+    """One epoch."""
+    keys = [
+        "dataset=npz", f"dataset.path={work / 'graph.npz'}", f"data.dir={work / 'data'}", f"out={work / 'out'}",
+        f"parts={arguments.parts}", "partitioner=contiguous", f"layers={arguments.layers}",
+        f"hidden={arguments.hidden}", "epochs=1", f"memory.host={arguments.memory}", "device=cpu",
+        f"storage.dir={work / 'scratch'}", "progress=off",
+    ]  # fmt: skip
+    summary = timed(["-m", "grinnder_cli.main", "train", *keys, "--json"], enter)
+    metrics = (Path(summary["run_dir"]) / "metrics.csv").read_text().splitlines()
+    wanted = ("plan", "peak_host_bytes", "host_budget_bytes", "cache", "exchange", "storage", "seconds", "process")
+    taken = {key: summary[key] for key in wanted if key in summary}
+    return taken | {"epoch": dict(zip(metrics[0].split(","), metrics[1].split(","), strict=True))}
 
 
 def timed(words: list[str], enter: Enter) -> dict:
@@ -127,7 +137,7 @@ def limited(limit: int) -> Iterator[tuple[str, Enter, Callable[[], dict]]]:
         return {"group": kept | ({"peak": int(highest.read_text())} if highest.exists() else {})}
 
     try:
-        yield f"cgroup {folder}", lambda: (folder / "cgroup.procs").write_text(str(os.getpid())) and None, seen
+        yield "cgroup", lambda: (folder / "cgroup.procs").write_text(str(os.getpid())) and None, seen
     finally:
         folder.rmdir()
 
@@ -168,7 +178,7 @@ def machine(work: Path) -> dict:
 
 def page(result: dict) -> str:
     """The result as one Markdown page."""
-    shape, prepared, checked, train = (result[key] for key in ("shape", "prepare", "check", "train"))
+    shape, prepared, checked = (result[key] for key in ("shape", "prepare", "check"))
     lines = [
         "# Preparing a graph larger than memory",
         "",
@@ -190,7 +200,6 @@ def page(result: dict) -> str:
             total[key] = total.get(key, 0) + row[key]
         lines.append(_row(row["phase"], row, f"{row['estimate'] / GIB:.2f}"))
     lines.append(_row("all", total | {"peak_bytes": max(row["peak_bytes"] for row in prepared["phases"])}, ""))
-    epoch = train["epoch"]
     lines += [
         "",
         f"Stores: {', '.join(f'{name} {size / GIB:.2f} GiB' for name, size in prepared['stores'].items())}.",
@@ -201,14 +210,21 @@ def page(result: dict) -> str:
         f"sampled features equal: {checked['features_equal']}; worst error of sampled A_hat X: "
         f"{checked['ax_worst_error']:.1e}.",
         "",
-        f"One epoch of a {result['arguments']['layers']}-layer GCN (hidden {result['arguments']['hidden']}): "
+    ]
+    if "train" in result:
+        lines += [_epoch(result["arguments"], result["train"]), ""]
+    return "\n".join(lines)
+
+
+def _epoch(arguments: dict, train: dict) -> str:
+    epoch = train["epoch"]
+    return (
+        f"One epoch of a {arguments['layers']}-layer GCN (hidden {arguments['hidden']}): "
         f"{float(epoch['epoch_time_s']):.1f} s and {float(epoch['eval_s'] or 0):.1f} s for the evaluation, "
         f"{float(epoch['read_gib']):.2f} GiB read and {float(epoch['write_gib']):.2f} GiB written, peak "
         f"{train['peak_host_bytes'] / GIB:.2f} GiB above what imports take; training loss "
-        f"{float(epoch['train_loss']):.4f}, validation accuracy {float(epoch['val_acc_pct']):.1f} %.",
-        "",
-    ]
-    return "\n".join(lines)
+        f"{float(epoch['train_loss']):.4f}, validation accuracy {float(epoch['val_acc_pct']):.1f} %."
+    )
 
 
 def _row(name: str, row: dict, estimate: str) -> str:

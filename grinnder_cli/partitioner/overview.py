@@ -137,11 +137,17 @@ def _halo_in(graph: Graph, assign: np.ndarray, parts: int, check: Callable[[], N
                 mine = (reader >= 0) & (reader < GROUP) & (assign[dst] != assign[src])
                 bit = np.left_shift(np.uint64(1), reader[mine].astype(np.uint64))
                 np.bitwise_or.at(masks, src[mine], bit)
-        group = range(first_part, min(first_part + GROUP, parts))
-        for begin in range(0, graph.num_nodes, EDGE_BLOCK):
-            check()
-            mask, owner = masks[begin : begin + EDGE_BLOCK], assign[begin : begin + EDGE_BLOCK]
-            for part in group:
-                reads = (mask & np.uint64(1 << (part - first_part))) != 0
-                halo[part] += np.bincount(owner[reads], minlength=parts)
+        check()
+        if _native.is_native():
+            _native.call("count_readers", graph.num_nodes, parts, first_part, masks, assign, halo)
+        else:
+            _count_readers_numpy(masks, assign, first_part, halo)
     return halo
+
+
+def _count_readers_numpy(masks: np.ndarray, assign: np.ndarray, first_part: int, halo: np.ndarray) -> None:
+    for begin in range(0, len(masks), EDGE_BLOCK):
+        mask, owner = masks[begin : begin + EDGE_BLOCK], assign[begin : begin + EDGE_BLOCK]
+        for part in range(first_part, min(first_part + GROUP, len(halo))):
+            reads = (mask & np.uint64(1 << (part - first_part))) != 0
+            halo[part] += np.bincount(owner[reads], minlength=len(halo))

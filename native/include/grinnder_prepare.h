@@ -56,3 +56,7 @@ int grinnder_prepare_describe(int64_t nodes, int64_t parts, int64_t first_row, i
 int grinnder_prepare_readers(int64_t nodes, int64_t first_part, int64_t first_row, int64_t last_row,
                              const int64_t *indptr, int index_bytes, const void *indices, const int32_t *assign,
                              uint64_t *masks, int threads);
+
+/* Adds what the masks say to halo_in, [parts, parts]: (reader, owner of the node). */
+int grinnder_prepare_count_readers(int64_t nodes, int64_t parts, int64_t first_part, const uint64_t *masks,
+                                   const int32_t *assign, int64_t *halo_in);

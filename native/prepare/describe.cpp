@@ -164,3 +164,17 @@ GRINNDER_EXPORT int grinnder_prepare_readers(int64_t nodes, int64_t first_part, 
     };
     return index_bytes == 4 ? run(int32_t{}) : run(int64_t{});
 }
+
+GRINNDER_EXPORT int grinnder_prepare_count_readers(int64_t nodes, int64_t parts, int64_t first_part,
+                                                   const uint64_t *masks, const int32_t *assign, int64_t *halo_in) {
+    if (nodes < 0 || parts < 1 || first_part < 0 || !halo_in || (nodes && (!masks || !assign))) return -EINVAL;
+    for (int64_t node = 0; node < nodes; ++node) {
+        if (assign[node] < 0 || assign[node] >= parts) return -ERANGE;
+        for (uint64_t rest = masks[node]; rest; rest &= rest - 1) {
+            const int64_t reader = first_part + __builtin_ctzll(rest);
+            if (reader >= parts) return -ERANGE;
+            ++halo_in[reader * parts + assign[node]];
+        }
+    }
+    return 0;
+}

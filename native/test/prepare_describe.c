@@ -58,6 +58,16 @@ int main(void) {
                 if (assign[indices[e]] != assign[v]) wanted[indices[e]] |= (uint64_t)1 << assign[v];
         CHECK(!memcmp(masks, wanted, sizeof masks));
     }
+    static int64_t halo_in[PARTS][PARTS], readers = 0;
+    for (int u = 0; u < NODES; ++u) readers += __builtin_popcountll(masks[u]);
+    CHECK(grinnder_prepare_count_readers(NODES, PARTS, 0, masks, assign, &halo_in[0][0]) == 0);
+    for (int p = 0; p < PARTS; ++p)
+        for (int q = 0; q < PARTS; ++q) {
+            readers -= halo_in[p][q];
+            CHECK(p != q || !halo_in[p][q]);
+        }
+    CHECK(readers == 0);
+    CHECK(grinnder_prepare_count_readers(NODES, PARTS, PARTS - 1, masks, assign, &halo_in[0][0]) == -ERANGE);
     /* a ring both ways is symmetric, with int64 indices too */
     static int64_t ring[EDGES];
     for (int v = 0; v < NODES; ++v) {
