@@ -40,10 +40,12 @@ def ax_bytes(sizes: OperatorSizes, memory: int | None = None) -> int:
 def _fixed_bytes(sizes: OperatorSizes) -> int:
     """A part's [own | halo], its result and topology, two blocks on their way, all scales."""
     width, itemsize = sizes.features[0], np.dtype(sizes.dtype).itemsize
-    rows = (2 * sizes.rows + sizes.halo_in.sum(1)) * width * itemsize + 8 * sizes.rows
+    halo = sizes.halo_in.sum(1)
+    rows = (2 * sizes.rows + halo) * width * itemsize + 8 * sizes.rows
+    blocks = 4 * min(BLOCK_BYTES, int((sizes.rows + halo).max()) * width * max(itemsize, sizes.features[1]))
     part = int((rows + sizes.edges_in * (4 + itemsize * sizes.weighted)).max())
     largest_sent = int(sizes.halo_in.max()) * width * sizes.features[1]  # one reader's rows of one owner are not cut
-    return part + 4 * BLOCK_BYTES + 2 * largest_sent + int(sizes.rows.sum()) * itemsize + 4 * sizes.halo_in.nbytes
+    return part + blocks + 2 * largest_sent + int(sizes.rows.sum()) * itemsize + 4 * sizes.halo_in.nbytes
 
 
 def _halo_bytes(sizes: OperatorSizes) -> int:
