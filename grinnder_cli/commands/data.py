@@ -25,6 +25,7 @@ from grinnder_cli.dataset.archive import open_archive
 from grinnder_cli.dataset.registry import LOADERS, find_loader
 from grinnder_cli.dataset.stats import describe
 from grinnder_cli.errors import ConfigError
+from grinnder_cli.run.memory import host_limit
 
 
 class _Parser(argparse.ArgumentParser):
@@ -87,7 +88,7 @@ def _load(args: argparse.Namespace) -> tuple[dataset.Graph, bool]:
     folder = data_dir(data)
     config = dataset.located(config, folder)
     built = not dataset.is_stored(config, folder)
-    return dataset.load(config, folder), built
+    return dataset.load(config, folder, memory=host_limit().bytes), built
 
 
 def _fetch(args: argparse.Namespace) -> None:

@@ -20,10 +20,12 @@ def run(config: RunConfig, flags: frozenset[str]) -> int:
         ConfigError: parts=auto (a partition has a number of parts), or more parts than nodes.
         DataError: the dataset or an assignment file is unusable.
     """
+    from grinnder_cli.run.preparation import host_budget  # loads torch
+
     if config.parts == "auto":
         raise ConfigError("partition needs a number of parts; set parts=N")
     folder = data_dir(config.data)
-    graph = dataset.load(dataset.located(config.dataset, folder), folder)
+    graph = dataset.load(dataset.located(config.dataset, folder), folder, memory=host_budget(config).bytes)
     start = time.perf_counter()
     with PeakSampler() as memory:
         made = partition(graph, int(config.parts), config.partitioner, config.seed, folder)

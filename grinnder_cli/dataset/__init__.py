@@ -15,7 +15,7 @@ from pathlib import Path
 
 from grinnder_cli.config.schema import DatasetConfig
 from grinnder_cli.dataset import archive
-from grinnder_cli.dataset.build import peak_bytes, write_graph
+from grinnder_cli.dataset.build import edge_work, peak_bytes, write_graph
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.dataset.registry import find_loader, names
 from grinnder_cli.dataset.source import Source
@@ -31,11 +31,14 @@ SPLITS = ("published", *RULES)
 _ARRAYS = ("indptr", "indices", "x", "y", "train_mask", "val_mask", "test_mask")
 
 
-def load(config: DatasetConfig, data_dir: Path, *, check: Callable[[], None] = lambda: None) -> Graph:
+def load(
+    config: DatasetConfig, data_dir: Path, *, memory: int | None = None, check: Callable[[], None] = lambda: None
+) -> Graph:
     """The graph that `config` names, built first if its store is absent.
 
     Args:
         data_dir: holds graphs/<name>-<key>/.
+        memory: bytes a build keeps to (`load_bytes` says whether it can); None: edges are sorted at once.
         check: called between phases and blocks of a build; may raise to stop it, which leaves nothing behind.
 
     Raises:
@@ -48,15 +51,17 @@ def load(config: DatasetConfig, data_dir: Path, *, check: Callable[[], None] = l
     place = _place(config, data_dir, digest)
     if not place.exists():
         check()
-        with find_loader(config.name).open(config) as source:
-            archive.create(place, lambda writer: _write(writer, source, config, digest, check))
+        loader = find_loader(config.name)
+        _, work = edge_work(loader.sizes(config), config, memory)
+        with loader.open(config) as source:
+            archive.create(place, lambda writer: _write(writer, source, config, digest, work, check))
     return _open(config.name, place, digest)
 
 
 def _write(
-    writer: archive.Writer, source: Source, config: DatasetConfig, digest: str, check: Callable[[], None]
+    writer: archive.Writer, source: Source, config: DatasetConfig, digest: str, work: int, check: Callable[[], None]
 ) -> None:
-    facts = write_graph(source, config, writer, check)
+    facts = write_graph(source, config, work, writer, check)
     writer.facts.update(
         facts, fingerprint=digest, settings=_settings(config), has_weight=source.weight_dtype is not None
     )
@@ -137,6 +142,10 @@ def is_stored(config: DatasetConfig, data_dir: Path) -> bool:
     return archive.exists(store_path(config, data_dir))
 
 
-def load_bytes(config: DatasetConfig) -> int:
-    """Estimated peak of anonymous host memory while `load` builds the store; opening one takes next to none."""
-    return peak_bytes(find_loader(config.name).sizes(config), config)
+def load_bytes(config: DatasetConfig, memory: int | None = None) -> int:
+    """Estimated peak of anonymous host memory while `load` builds the store; opening one takes next to none.
+
+    Args:
+        memory: what `load` is given. The estimate exceeds it where it is too little, whatever goes to disk.
+    """
+    return peak_bytes(find_loader(config.name).sizes(config), config, memory)

@@ -12,9 +12,9 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -44,14 +44,61 @@ class Writer:
 
     def stream(self, name: str, dtype: np.dtype, shape: tuple[int, ...], blocks: Iterator[np.ndarray]) -> None:
         """Write one array as a plain .npy file from blocks of its rows, converted to `dtype`."""
-        rows = 0
-        with open(self.path / f"{name}.npy", "xb") as file:
-            descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
-            np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+        with self.growing(name, dtype, shape[1:]) as array:
             for block in blocks:
-                np.ascontiguousarray(block, dtype=dtype).tofile(file)
-                rows += len(block)
-        assert rows == shape[0], f"{name}: {rows} rows written, {shape[0]} promised"
+                array.append(block)
+        assert array.rows == shape[0], f"{name}: {array.rows} rows written, {shape[0]} promised"
+
+    @contextmanager
+    def growing(self, name: str, dtype: np.dtype, row: tuple[int, ...] = ()) -> Iterator["Growing"]:
+        """One array as a plain .npy file whose number of rows, each of shape `row`, is known at the end only."""
+        with open(self.path / f"{name}.npy", "xb") as file:
+            array = Growing(file, np.dtype(dtype), row)
+            yield array
+            array.finish()
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for what is not part of the archive; removed at the end."""
+        folder = self.path / "scratch"
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class Growing:
+    """An array that is written from its first row to its last; see `Writer.growing`.
+
+    Attributes:
+        dtype: of the file.
+        rows: written so far.
+    """
+
+    def __init__(self, file: BinaryIO, dtype: np.dtype, row: tuple[int, ...]) -> None:
+        self._file, self._row = file, row
+        self.dtype, self.rows = dtype, 0
+        self._data_begins = self._write_header()
+
+    def append(self, block: np.ndarray) -> None:
+        """Write rows, converted to the array's type."""
+        np.ascontiguousarray(block, dtype=self.dtype).tofile(self._file)
+        self.rows += len(block)
+
+    def finish(self) -> None:
+        """Write the number of rows."""
+        self._file.seek(0)
+        assert self._write_header() == self._data_begins, "numpy leaves room for any number of rows"
+
+    def _write_header(self) -> int:
+        header = {
+            "descr": np.lib.format.dtype_to_descr(self.dtype),
+            "fortran_order": False,
+            "shape": (self.rows, *self._row),
+        }
+        np.lib.format.write_array_header_1_0(self._file, header)
+        return self._file.tell()
 
 
 def checksums(path: Path, only: set[int] | None = None) -> Iterator[tuple[int, int]]:
@@ -84,15 +131,29 @@ def _remove_orphans(final: Path) -> None:
     for orphan in final.parent.glob(f".{final.name}.*.tmp"):
         try:
             lock = os.open(orphan / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:
-            continue  # being made
+        except OSError:  # its builder was killed before it made the lock, or after it removed it; or is being made:
+            with suppress(OSError):  # then it is made again
+                orphan.rmdir()
+            continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(orphan, ignore_errors=True)
+            _remove(orphan)
         except OSError:
             pass  # its builder lives
         finally:
             os.close(lock)
+
+
+def _remove(temporary: Path) -> None:
+    """Remove a temporary directory, its lock last: killed in between, somebody else can still tell what it is."""
+    with suppress(OSError):
+        for path in temporary.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK:
+                path.unlink()
+        (temporary / _LOCK).unlink()
+        temporary.rmdir()
 
 
 def _make_locked(final: Path) -> tuple[Path, int]:
@@ -100,7 +161,10 @@ def _make_locked(final: Path) -> tuple[Path, int]:
     while True:
         temporary = final.parent / f".{final.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
         temporary.mkdir()
-        lock = os.open(temporary / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            lock = os.open(temporary / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            continue
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (temporary / _LOCK).exists():
             return temporary, lock
@@ -121,7 +185,7 @@ def _building(final: Path) -> Iterator[Path]:
     except OSError as error:
         raise _cannot_write(final, error) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
         os.close(lock)
 
 

@@ -1,4 +1,7 @@
-"""Source -> graph store: labels, split, edges, features, in this order, one phase in memory at a time."""
+"""Source -> graph store: labels, split, edges, features, in this order, one phase in memory at a time.
+
+Labels are whole in memory, edges as far as the memory given allows, features a block at a time.
+"""
 
 from collections.abc import Callable
 
@@ -6,18 +9,23 @@ import numpy as np
 
 from grinnder_cli.config.schema import DatasetConfig
 from grinnder_cli.dataset.archive import Writer
-from grinnder_cli.dataset.edges import SortedEdges, sort_edges
+from grinnder_cli.dataset.edges import EdgeCounts, work_bytes, write_edges
 from grinnder_cli.dataset.features import clean_features, stored_type
 from grinnder_cli.dataset.labels import clean_labels
 from grinnder_cli.dataset.source import BLOCK_BYTES, Sizes, Source
 from grinnder_cli.dataset.splits import RULES, make_split
 from grinnder_cli.errors import DataError
 
+_BLOCKS = 8 * BLOCK_BYTES
 
-def write_graph(source: Source, config: DatasetConfig, store: Writer, check: Callable[[], None]) -> dict:
+
+def write_graph(
+    source: Source, config: DatasetConfig, edge_work: int, store: Writer, check: Callable[[], None]
+) -> dict:
     """Checks and writes every array of a Graph.
 
     Args:
+        edge_work: memory for the sort of the edges, bytes.
         check: called between blocks and phases; may raise to stop.
 
     Returns:
@@ -32,7 +40,8 @@ def write_graph(source: Source, config: DatasetConfig, store: Writer, check: Cal
     notes = source.notes
     num_classes = _write_nodes(source, config, store, notes)
     check()
-    _write_edges(source, config, store, notes, check)
+    coalesce = config.coalesce or source.coalesce
+    _note_edges(write_edges(source, config.undirected, coalesce, edge_work, store, check), notes)
     check()
     store.stream("x", feature_type, source.feature_shape, clean_features(source, config.normalize_features, check))
     if source.node_ids is not None:
@@ -71,34 +80,24 @@ def _num_classes(y: np.ndarray, source: Source, config: DatasetConfig) -> int:
     return num_classes
 
 
-def _write_edges(
-    source: Source, config: DatasetConfig, store: Writer, notes: list[str], check: Callable[[], None]
-) -> None:
-    edges = sort_edges(source, config.undirected, config.coalesce or source.coalesce, check)
-    _note_edges(edges, notes)
-    store.array("indptr", edges.indptr())
-    store.stream("indices", edges.index_dtype(), edges.keys_E.shape, edges.index_blocks())
-    if edges.weight_E is not None:
-        store.array("weight", edges.weight_E)
-
-
-def _note_edges(edges: SortedEdges, notes: list[str]) -> None:
-    if not len(edges.keys_E):
+def _note_edges(counts: EdgeCounts, notes: list[str]) -> None:
+    if not counts.edges:
         notes.append("the graph has no edges")
-    elif edges.loops == len(edges.keys_E):
-        notes.append(f"100 % of the {edges.loops} edges are self loops: no node has a neighbour")
+    elif counts.loops == counts.edges:
+        notes.append(f"100 % of the {counts.loops} edges are self loops: no node has a neighbour")
 
 
-def peak_bytes(sizes: Sizes, config: DatasetConfig) -> int:
-    """Anonymous memory that `write_graph` takes at its peak, estimated.
+def edge_work(sizes: Sizes, config: DatasetConfig, memory: int | None) -> tuple[int, int]:
+    """(memory that grows with N, memory for the sort) that the edges take when `memory` bytes are allowed."""
+    left = None if memory is None else memory - sizes.reader_bytes - _BLOCKS
+    return work_bytes(sizes.num_nodes, sizes.num_edges * (2 if config.undirected else 1), sizes.weight_bytes, left)
 
-    The phases follow each other; the largest counts. The sort of the edges holds 8 bytes per edge,
-    with weights also the order, the sorted copies and the sort's scratch. Normalising holds a block
-    in float64 several times.
+
+def peak_bytes(sizes: Sizes, config: DatasetConfig, memory: int | None) -> int:
+    """Anonymous memory that `write_graph` takes at its peak, estimated; above `memory` where that is too little.
+
+    The phases follow each other; the largest counts. Normalising holds a block in float64 several times.
     """
-    edges = sizes.num_edges * (2 if config.undirected else 1)
-    per_edge = 8 if not sizes.weight_bytes else 8 + 8 + 8 + 4 + 2 * sizes.weight_bytes
     labels = sizes.label_bytes + 24 * sizes.num_nodes
-    topology = per_edge * edges + 20 * sizes.num_nodes
     features = sizes.feature_bytes + (10 * BLOCK_BYTES if config.normalize_features else 0)
-    return sizes.reader_bytes + max(labels, topology, features) + 8 * BLOCK_BYTES
+    return sizes.reader_bytes + max(labels, sum(edge_work(sizes, config, memory)), features) + _BLOCKS

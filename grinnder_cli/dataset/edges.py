@@ -1,60 +1,71 @@
-"""Edge list -> canonical CSR: rows are destinations, edges sorted by (dst, src), stably.
+"""Edge list -> canonical CSR in the store: rows are destinations, edges sorted by (dst, src), stably.
 
-Shapes: N nodes, E edges. An edge is one int64 key, dst * N + src, so that one in-place sort of
-8 bytes per edge is all the memory the canonical form takes.
+Shapes: N nodes, E edges. An edge is one int64 key, dst * N + src. Keys go into buckets by ranges, on disk where memory
+does not hold them; each bucket is sorted in memory and appended to the arrays. Results do not depend on the buckets.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
+from grinnder_cli.dataset.archive import Growing, Writer
+from grinnder_cli.dataset.buckets import Buckets, Field, record_bytes
+from grinnder_cli.dataset.rows import bytes_per_edge, group, make_rows
 from grinnder_cli.dataset.source import BLOCK_BYTES, EdgeBlock, Source
 from grinnder_cli.errors import DataError
 
 MAX_NODES = 3_037_000_499
 """N^2 must fit int64."""
 
+LEAST_WORK = 16 << 20
+"""Bytes with which any number of edges is sorted, beside what grows with N."""
+
+BEST_SORTED = 1 << 21
+"""Edges that are sorted fastest: their rows stay in the processor's cache."""
+
+SPLIT_BITS = 8
+"""A bucket too large for memory becomes 2^8 smaller ones."""
+
 _BLOCK = BLOCK_BYTES // 8
+_TEMPORARY = 16 * BLOCK_BYTES
+"""Blocks of edges that are read, checked, made keys and grouped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SortedEdges:
-    """Edges in canonical order.
+class EdgeCounts:
+    """What was written: `edges` stay, `loops` of them are self loops."""
 
-    Attributes:
-        keys_E: int64, dst * N + src, ascending.
-        weight_E: weights in the same order, or None.
-        num_nodes: N.
-        loops: how many edges are self loops.
-    """
-
-    keys_E: np.ndarray
-    weight_E: np.ndarray | None
-    num_nodes: int
+    edges: int
     loops: int
 
-    def indptr(self) -> np.ndarray:
-        """int64 [N+1]."""
-        n = self.num_nodes
-        return np.searchsorted(self.keys_E, np.arange(n + 1, dtype=np.int64) * n).astype(np.int64, copy=False)
 
-    def index_dtype(self) -> np.dtype:
-        return np.dtype(np.int32 if self.num_nodes < 2**31 else np.int64)
+def work_bytes(num_nodes: int, num_edges: int, weight_bytes: int, memory: int | None) -> tuple[int, int]:
+    """(memory that grows with N, memory for keys), as `write_edges` takes it of `memory` bytes (None: any amount).
 
-    def index_blocks(self) -> Iterator[np.ndarray]:
-        """The source of every edge, in blocks."""
-        for start in range(0, len(self.keys_E), _BLOCK):
-            yield self.keys_E[start : start + _BLOCK] % self.num_nodes
+    Their sum exceeds `memory` only where that is too little for any graph of N nodes.
+    """
+    fixed = 8 * (num_nodes + 1) + 8 * num_nodes + _TEMPORARY  # rows' ends, twice
+    whole = bytes_per_edge(weight_bytes, _index_dtype(num_nodes).itemsize) * num_edges
+    wanted = whole if memory is None else min(whole, memory - fixed)
+    return fixed, max(wanted, min(whole, LEAST_WORK))
 
 
-def sort_edges(source: Source, undirected: bool, coalesce: bool, check: Callable[[], None]) -> SortedEdges:
-    """Reads all edges of `source` and sorts them.
+def _index_dtype(num_nodes: int) -> np.dtype:
+    return np.dtype(np.int32 if num_nodes < 2**31 else np.int64)
+
+
+def write_edges(
+    source: Source, undirected: bool, coalesce: bool, work: int, store: Writer, check: Callable[[], None]
+) -> EdgeCounts:
+    """Reads all edges of `source` and writes indptr, indices and weight.
 
     Args:
         undirected: add the reverse of every edge (same weight) and drop duplicates.
         coalesce: drop duplicates; the weight that stands last in the file stays.
-        check: called between blocks and phases; may raise to stop.
+        work: memory for keys, bytes; see `work_bytes`.
+        check: called between blocks and buckets; may raise to stop.
 
     Raises:
         DataError: an id is not in 0..N-1, or a weight is NaN or infinite.
@@ -62,35 +73,120 @@ def sort_edges(source: Source, undirected: bool, coalesce: bool, check: Callable
     n = source.num_nodes
     if n > MAX_NODES:
         raise DataError(f"{source.where}: {n} nodes; at most {MAX_NODES} are supported")
-    keys_E, weight_E, filled = _read_keys(source, undirected, check)
-    keys_E.resize(filled, refcheck=False)
-    check()
-    if weight_E is None:
-        keys_E.sort()
-    else:
-        weight_E = weight_E[:filled]
-        order_E = np.argsort(keys_E, kind="stable")
-        keys_E, weight_E = keys_E[order_E], weight_E[order_E]
-        del order_E
-    check()
-    if undirected or coalesce:
-        kept = _drop_duplicates(keys_E, weight_E)
-        keys_E.resize(kept, refcheck=False)
-        weight_E = None if weight_E is None else weight_E[:kept]
-    return SortedEdges(keys_E=keys_E, weight_E=weight_E, num_nodes=n, loops=_count_loops(keys_E, n))
+    ends = np.zeros(n + 1, np.int64)
+    dtype = None if source.weight_dtype is None else _weight_type(source.weight_dtype)
+    most = source.num_edges * (2 if undirected else 1)
+    with store.scratch() as folder, store.growing("indices", _index_dtype(n)) as indices:
+        sorter = _Sorter(n, undirected or coalesce, dtype, work, folder, ends[1:], indices, check)
+        shift = sorter.first_shift(most)
+        with sorter.buckets(n * n - 1 >> shift, most) as buckets:
+            for keys, weight in _read_keys(source, undirected, dtype, check):
+                sorter.add(buckets, keys, weight, 0, shift)
+            if dtype is None:
+                sorter.sort(buckets, 0, shift)
+            else:
+                with store.growing("weight", dtype) as sorter.weights:
+                    sorter.sort(buckets, 0, shift)
+    np.cumsum(ends, out=ends)
+    store.array("indptr", ends)
+    return EdgeCounts(edges=int(ends[-1]), loops=sorter.loops)
+
+
+@dataclass(slots=True)
+class _Sorter:
+    """Buckets of keys on their way into the arrays."""
+
+    nodes: int
+    unique: bool
+    weight_dtype: np.dtype | None
+    work: int
+    folder: Path
+    row_counts_N: np.ndarray
+    indices: Growing
+    check: Callable[[], None]
+    weights: Growing | None = None
+    loops: int = 0
+    depth: int = field(default=0)
+
+    @property
+    def fields(self) -> list[Field]:
+        """A key, and its weight where edges have one."""
+        key: Field = (np.dtype(np.int64), ())
+        return [key] if self.weight_dtype is None else [key, (self.weight_dtype, ())]
+
+    @property
+    def sort_bytes(self) -> int:
+        """Memory to sort one edge."""
+        weight_bytes = 0 if self.weight_dtype is None else self.weight_dtype.itemsize
+        return bytes_per_edge(weight_bytes, self.indices.dtype.itemsize)
+
+    def first_shift(self, edges: int) -> int:
+        """Keys are told apart by what is left of them, shifted right so far: one bucket where all are few."""
+        bits = max(self.nodes * self.nodes - 1, 0).bit_length()
+        most = max(1, self.work // self.sort_bytes)
+        if edges <= min(most, 3 * BEST_SORTED):
+            return bits
+        wanted = -(-3 * edges // (2 * min(most, BEST_SORTED)))  # buckets are not equal
+        return max(0, bits - min(wanted.bit_length() + 1, SPLIT_BITS))
+
+    def buckets(self, last: int, edges: int) -> Buckets:
+        """Empty buckets 0..last for at most `edges` edges."""
+        self.depth += 1
+        capacity = min(edges, max(1, self.work // record_bytes(self.fields)))
+        return Buckets(self.folder / str(self.depth), last + 1, self.fields, capacity)
+
+    def add(self, buckets: Buckets, keys: np.ndarray, weight: np.ndarray | None, low: int, shift: int) -> None:
+        """Puts keys, none below `low`, into their buckets."""
+        offsets = np.array([0, len(keys)])
+        if len(buckets.counts) > 1:
+            number = ((keys - low) >> shift).astype(np.int32)
+            offsets, keys, weight = group(number, len(buckets.counts), keys, weight)
+        buckets.add(offsets, [keys] if weight is None else [keys, weight])
+
+    def sort(self, buckets: Buckets, low: int, shift: int) -> None:
+        """Appends the buckets in their order; what does not fit memory is split first.
+
+        Args:
+            low: smallest key that bucket 0 may hold; bucket b begins at low + (b << shift).
+        """
+        most, counts = max(1, self.work // self.sort_bytes), buckets.counts
+        held = 0 if len(counts) == 1 else int(counts.sum()) * record_bytes(self.fields)
+        buckets.seal(keep=held + int(counts.max()) * self.sort_bytes <= self.work)
+        for bucket, count in enumerate(buckets.counts.tolist()):
+            self.check()
+            first = low + (bucket << shift)
+            if count <= most:
+                self._append(*buckets.read(bucket), low=first, size=1 << shift)
+            elif shift:
+                finer = max(0, shift - SPLIT_BITS)
+                with self.buckets((1 << shift - finer) - 1, count) as parts:
+                    for columns in buckets.stream(bucket, _BLOCK):
+                        self.add(parts, columns[0], columns[1] if len(columns) > 1 else None, first, finer)
+                    self.sort(parts, first, finer)
+            else:  # one edge many times: sorted already
+                for columns in buckets.stream(bucket, most):
+                    left = count = count - len(columns[0])
+                    if left and self.unique:
+                        continue
+                    self._append(*(column[-1 if self.unique else 0 :] for column in columns), low=first, size=1)
+
+    def _append(self, keys: np.ndarray, weight: np.ndarray | None = None, *, low: int, size: int) -> None:
+        if not len(keys):
+            return
+        first, last = low // self.nodes, min((low + size - 1) // self.nodes, self.nodes - 1)
+        counts = self.row_counts_N[first : last + 1]
+        rows = make_rows(keys, weight, self.nodes, counts, first_row=first, unique=self.unique)
+        self.loops += rows.loops
+        self.indices.append(rows.column_E)
+        if self.weights is not None and rows.weight_E is not None:
+            self.weights.append(rows.weight_E)
 
 
 def _read_keys(
-    source: Source, undirected: bool, check: Callable[[], None]
-) -> tuple[np.ndarray, np.ndarray | None, int]:
-    """Keys in file order, each followed by its reverse when undirected, so that "last in the file" survives the sort.
-
-    Self loops get no second copy.
-    """
-    n, copies = source.num_nodes, 2 if undirected else 1
-    keys = np.empty(copies * source.num_edges, dtype=np.int64)
-    weights = None if source.weight_dtype is None else np.empty(len(keys), dtype=_weight_type(source.weight_dtype))
-    read = filled = 0
+    source: Source, undirected: bool, weight_dtype: np.dtype | None, check: Callable[[], None]
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Keys in file order, each followed by its reverse when undirected: "last in the file" survives the sort."""
+    n, copies, read = source.num_nodes, 2 if undirected else 1, 0
     for src, dst, weight in source.edge_blocks():
         check()
         src, dst = _whole(src, source, read), _whole(dst, source, read)
@@ -101,15 +197,16 @@ def _read_keys(
         if source.drop_loops:
             stays = src != dst
             src, dst, weight = src[stays], dst[stays], None if weight is None else weight[stays]
-        end = filled + copies * len(src)
-        keys[filled:end:copies] = dst * n + src
+        keys = np.empty(copies * len(src), dtype=np.int64)
+        np.add(dst * n, src, out=keys[::copies])
         if undirected:
-            keys[filled + 1 : end : 2] = src * n + dst
-        if weights is not None and weight is not None:
-            weights[filled:end] = np.repeat(weight, copies)
-        filled = end
+            np.add(src * n, dst, out=keys[1::2])
+        if weight_dtype is None:
+            yield keys, None
+        else:
+            assert weight is not None, f"{source.where}: weights promised"
+            yield keys, np.repeat(weight, copies).astype(weight_dtype, copy=False)
     assert read == source.num_edges, f"{source.where}: {read} edges read, {source.num_edges} promised"
-    return keys, weights, filled
 
 
 def _weight_type(dtype: np.dtype) -> np.dtype:
@@ -147,29 +244,6 @@ def _check_weights(weight: np.ndarray, where: str, first: int) -> None:
     if bad.any():
         at = int(bad.argmax())
         raise DataError(f"{where}: edge_weight of edge {first + at} is {weight[at]}; weights must be finite")
-
-
-def _drop_duplicates(keys: np.ndarray, weight: np.ndarray | None) -> int:
-    """Moves the last of every run of equal keys to the front, in place and in blocks; returns how many stay."""
-    kept = 0
-    for start in range(0, len(keys), _BLOCK):
-        end = min(start + _BLOCK, len(keys))
-        last = np.ones(end - start, dtype=bool)
-        following = keys[start + 1 : end + 1]
-        np.not_equal(keys[start : start + len(following)], following, out=last[: len(following)])
-        survivors = keys[start:end][last]
-        if weight is not None:
-            weight[kept : kept + len(survivors)] = weight[start:end][last]
-        keys[kept : kept + len(survivors)] = survivors
-        kept += len(survivors)
-    return kept
-
-
-def _count_loops(keys: np.ndarray, n: int) -> int:
-    return sum(
-        int(np.count_nonzero(block // n == block % n))
-        for block in (keys[start : start + _BLOCK] for start in range(0, len(keys), _BLOCK))
-    )
 
 
 def pairs(edge_index: np.ndarray, weight: np.ndarray | None = None) -> Iterator[EdgeBlock]:

@@ -7,7 +7,7 @@ neighbours have to be asked. Duplicates and self loops are drawn again; ids are 
 neither class nor degree can be read off an id.
 
 Shapes: N nodes, E directed edges (E/2 pairs, both directions), F features, C classes.
-Edges and features come in blocks; what is held is 8 bytes per pair while drawing, and 4 per node.
+Edges and features come in blocks; what is held is 18 bytes per pair while drawing, 8 afterwards, and 8 per node.
 """
 
 from collections.abc import Iterator
@@ -75,15 +75,18 @@ def _pairs(shape: Shape) -> np.ndarray:
         missing = shape.pairs - len(keys)
         if missing <= 0:
             break
-        wanted = missing + missing // 16 + 16
-        drawn = [keys]
+        wanted, filled = missing + missing // 16 + 16, len(keys)
+        keys.resize(filled + wanted, refcheck=False)
         for left in range(wanted, 0, -BLOCK_PAIRS):
-            drawn.append(_draw(shape, block, min(left, BLOCK_PAIRS)))
+            drawn = _draw(shape, block, min(left, BLOCK_PAIRS))
+            keys[filled : filled + len(drawn)] = drawn
+            filled += len(drawn)
             block += 1
-        keys = np.concatenate(drawn)
-        del drawn
+        keys.resize(filled, refcheck=False)
         keys.sort()
-        keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
+        stays = np.ones(filled, dtype=bool)
+        np.not_equal(keys[1:], keys[:-1], out=stays[1:])
+        _keep(keys, stays)
     surplus = len(keys) - shape.pairs
     if surplus < 0:
         raise ConfigError(
@@ -93,8 +96,18 @@ def _pairs(shape: Shape) -> np.ndarray:
     if surplus:
         stays = np.ones(len(keys), dtype=bool)
         stays[shape.rng(PAIRS, block).choice(len(keys), surplus, replace=False)] = False
-        keys = keys[stays]
+        _keep(keys, stays)
     return keys
+
+
+def _keep(keys: np.ndarray, stays: np.ndarray) -> None:
+    """Drops the others, in place."""
+    kept = 0
+    for start in range(0, len(keys), BLOCK_PAIRS):
+        block = keys[start : start + BLOCK_PAIRS][stays[start : start + BLOCK_PAIRS]]
+        keys[kept : kept + len(block)] = block
+        kept += len(block)
+    keys.resize(kept, refcheck=False)
 
 
 def _edge_blocks(shape: Shape, id_of_rank: np.ndarray) -> Iterator[EdgeBlock]:
@@ -141,7 +154,7 @@ def _content(config: DatasetConfig) -> str:
 
 def _sizes(config: DatasetConfig) -> Sizes:
     shape = _shape(config)
-    held = 8 * shape.nodes + 12 * shape.pairs  # ids, y; pairs
+    held = 8 * shape.nodes + 18 * shape.pairs  # ids, y; pairs, which of them stay, and an order while they are drawn
     return Sizes(num_nodes=shape.nodes, num_edges=2 * shape.pairs, reader_bytes=held, label_bytes=16 * shape.nodes)
 
 

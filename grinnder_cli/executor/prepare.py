@@ -1,4 +1,9 @@
-"""A_hat X, made once per operator and stored beside it (method.md, section 1)."""
+"""A_hat X, made once per operator and stored beside it (method.md, section 1).
+
+Rows that other parts read travel as they do in an epoch: each part's X is read once, from one end to the other, and
+handed to its readers, in buckets that go to disk where memory does not hold them. A part then finds what it reads in
+one run, owner after owner.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +12,14 @@ import numpy as np
 import torch
 
 from grinnder_cli.dataset import archive
+from grinnder_cli.dataset.buckets import Buckets
+from grinnder_cli.kill import kill_point
 from grinnder_cli.model.kernels import spmm
 from grinnder_cli.partitioner.layout import append, map_chunk
 from grinnder_cli.partitioner.operator import Operator, OperatorSizes, chunk_file
+
+BLOCK_BYTES = 8 << 20
+"""Rows of X that are gathered or scaled at a time."""
 
 
 def ax_path(operator_key: str, data_dir: Path) -> Path:
@@ -17,56 +27,144 @@ def ax_path(operator_key: str, data_dir: Path) -> Path:
     return data_dir / "ax" / operator_key
 
 
-def ax_bytes(sizes: OperatorSizes) -> int:
-    """Host memory `prepare_ax` allocates, bytes: a part's [own | halo], rows on their way there, the result, scales."""
-    itemsize = np.dtype(sizes.dtype).itemsize
-    rows = int((3 * sizes.rows + 3 * sizes.halo_in.sum(1)).max())
-    return rows * sizes.features[0] * itemsize + int(sizes.rows.sum()) * itemsize
+def ax_bytes(sizes: OperatorSizes, memory: int | None = None) -> int:
+    """Host memory `prepare_ax` allocates, bytes.
+
+    Args:
+        memory: what it is given; the result exceeds it where that is too little.
+    """
+    fixed, least = _fixed_bytes(sizes), _fixed_bytes(sizes) + min(_halo_bytes(sizes), BLOCK_BYTES)
+    return least if memory is None else min(max(memory, least), fixed + _halo_bytes(sizes))
+
+
+def _fixed_bytes(sizes: OperatorSizes) -> int:
+    """A part's [own | halo], its result and topology, two blocks on their way, all scales."""
+    width, itemsize = sizes.features[0], np.dtype(sizes.dtype).itemsize
+    halo = sizes.halo_in.sum(1)
+    rows = (2 * sizes.rows + halo) * width * itemsize + 8 * sizes.rows
+    blocks = 4 * min(BLOCK_BYTES, int((sizes.rows + halo).max()) * width * max(itemsize, sizes.features[1]))
+    part = int((rows + sizes.edges_in * (4 + itemsize * sizes.weighted)).max())
+    largest_sent = int(sizes.halo_in.max()) * width * sizes.features[1]  # one reader's rows of one owner are not cut
+    return part + blocks + 2 * largest_sent + int(sizes.rows.sum()) * itemsize + 4 * sizes.halo_in.nbytes
+
+
+def _halo_bytes(sizes: OperatorSizes) -> int:
+    """Every row that a part reads of another."""
+    return int(sizes.halo_in.sum()) * sizes.features[0] * sizes.features[1]
 
 
 def prepare_ax(
-    operator: Operator, x_dtype: str, data_dir: Path, *, check: Callable[[], None] = lambda: None
+    operator: Operator,
+    x_dtype: str,
+    data_dir: Path,
+    *,
+    memory: int | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[Path, bool]:
     """Find A_hat X in the store, or compute it part by part; returns (archive, reused).
 
     Args:
         x_dtype: numpy dtype name of X; the result has the operator's.
+        memory: bytes it keeps to where they are at least `ax_bytes`; None: rows on their way stay in memory.
     """
     path = ax_path(operator.key, data_dir)
     reused = archive.exists(path)
     if not reused:
-        archive.create(path, lambda writer: _write(writer, operator, x_dtype, check))
+        archive.create(path, lambda writer: _write(writer, operator, x_dtype, memory, check))
     archive.open_archive(path)
     return path, reused
 
 
-def _write(writer: archive.Writer, operator: Operator, x_dtype: str, check: Callable[[], None]) -> None:
-    sizes, width = operator.sizes, operator.sizes.features[0]
+class _Chunks:
+    """The operator's constants, mapped."""
 
-    def chunk(name: str, part: int) -> np.ndarray:
-        path, starts = chunk_file(operator, name, None)
-        return map_chunk(path, starts[part], sizes.constants[name][1][part])
+    def __init__(self, operator: Operator, x_dtype: str) -> None:
+        self._operator, self.x_dtype = operator, np.dtype(x_dtype)
+        self.sizes, self.width = operator.sizes, operator.sizes.features[0]
 
-    def fields(name: str, part: int) -> dict[str, np.ndarray]:
-        return sizes.layout(name, part).views(chunk(name, part))
+    def _chunk(self, name: str, part: int) -> np.ndarray:
+        path, starts = chunk_file(self._operator, name, None)
+        return map_chunk(path, starts[part], self.sizes.constants[name][1][part])
 
-    scales = [np.array(fields("nodes", p)["scale"]) if n else np.empty(0) for p, n in enumerate(sizes.rows)]
-    with open(writer.path / "ax.bin", "wb") as file:
-        for part, n in enumerate(sizes.rows):
+    def fields(self, name: str, part: int) -> dict[str, np.ndarray]:
+        return self.sizes.layout(name, part).views(self._chunk(name, part))
+
+    def x(self, part: int) -> np.ndarray:
+        return self._chunk("x", part).view(self.x_dtype).reshape(-1, self.width)
+
+
+def _write(
+    writer: archive.Writer, operator: Operator, x_dtype: str, memory: int | None, check: Callable[[], None]
+) -> None:
+    chunks, sizes = _Chunks(operator, x_dtype), operator.sizes
+    fields, row_bytes = [(chunks.x_dtype, (chunks.width,))], chunks.width * chunks.x_dtype.itemsize
+    capacity = int(sizes.halo_in.sum())
+    if memory is not None:
+        capacity = min(capacity, max(memory - _fixed_bytes(sizes), BLOCK_BYTES) // row_bytes)
+    scales = [np.array(chunks.fields("nodes", p)["scale"]) if n else np.empty(0) for p, n in enumerate(sizes.rows)]
+    with writer.scratch() as folder, Buckets(folder / "x", sizes.parts, fields, capacity) as buckets:
+        for owner in range(sizes.parts):
             check()
-            if n == 0:
-                continue
-            counts = sizes.halo_in[part]
-            x = np.empty((int(n + counts.sum()), width), sizes.dtype)
-            own = chunk("x", part).view(x_dtype).reshape(-1, width)
-            np.multiply(own, scales[part][:, None], out=x[:n], casting="unsafe", dtype=sizes.dtype)
-            at, halo = int(n), np.array(fields("recv_in", part)["rows"]) if counts.any() else np.empty(0, np.int32)
-            for owner in counts.nonzero()[0]:
-                rows = halo[at - n : at - n + counts[owner]]
-                source = chunk("x", int(owner)).view(x_dtype).reshape(-1, width)
-                x[at : at + len(rows)] = source[rows] * scales[owner][rows, None]
-                at += len(rows)
-            topo = {name: torch.from_numpy(np.array(field)) for name, field in fields("topo_in", part).items()}
-            scale = torch.from_numpy(scales[part])
-            out = spmm(topo["indptr"], topo["indices"], torch.from_numpy(x), weight=topo.get("weight"), scale=scale)
-            append(file, out.numpy())
+            _hand_out(buckets, chunks, owner)
+        buckets.seal()
+        with open(writer.path / "ax.bin", "wb") as file:
+            for part, n in enumerate(sizes.rows):
+                check()
+                if n:
+                    append(file, _aggregate(buckets, chunks, part, scales))
+                    kill_point("ax_after_part")
+
+
+def _hand_out(buckets: Buckets, chunks: _Chunks, owner: int) -> None:
+    """An owner's rows to the parts that read them, some parts at a time."""
+    starts = np.concatenate([[0], np.cumsum(chunks.sizes.halo_in[:, owner])])
+    if not starts[-1]:
+        return
+    x, rows = chunks.x(owner), np.array(chunks.fields("send_in", owner)["rows"])
+    most = max(1, BLOCK_BYTES // (chunks.width * chunks.x_dtype.itemsize))
+    first = 0
+    while first < chunks.sizes.parts:
+        last = max(first + 1, int(np.searchsorted(starts, starts[first] + most, side="right")) - 1)
+        buckets.add(starts[first : last + 1] - starts[first], [x[rows[starts[first] : starts[last]]]], first)
+        first = last
+
+
+def _aggregate(buckets: Buckets, chunks: _Chunks, part: int, scales: list[np.ndarray]) -> np.ndarray:
+    """A_hat X of a part's rows."""
+    sizes, n = chunks.sizes, int(chunks.sizes.rows[part])
+    counts, dtype = sizes.halo_in[part], np.dtype(sizes.dtype)
+    x = np.empty((n + int(counts.sum()), chunks.width), dtype)
+    step = max(1, BLOCK_BYTES // (chunks.width * max(dtype.itemsize, chunks.x_dtype.itemsize)))
+    for first in range(0, n, step):
+        block = slice(first, min(first + step, n))
+        _scale_own(chunks.x(part)[block], scales[part][block], x[block])
+    if counts.any():
+        halo = np.array(chunks.fields("recv_in", part)["rows"])
+        scale = np.concatenate([scales[q][rows] for q, rows in enumerate(np.split(halo, np.cumsum(counts)[:-1]))])
+        at = 0
+        for (rows,) in buckets.stream(part, step):
+            _scale_halo(rows, scale[at : at + len(rows)], x[n + at : n + at + len(rows)])
+            at += len(rows)
+    topo = {name: torch.from_numpy(np.array(field)) for name, field in chunks.fields("topo_in", part).items()}
+    scale_n = torch.from_numpy(scales[part])
+    out = spmm(topo["indptr"], topo["indices"], torch.from_numpy(x), weight=topo.get("weight"), scale=scale_n)
+    return out.numpy()
+
+
+def _scale_own(rows: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
+    if rows.dtype == np.float16:
+        _scale_half(np.array(rows), scale, out)  # torch wants memory that could be written
+    else:
+        np.multiply(rows, scale[:, None], out=out, casting="unsafe", dtype=out.dtype)
+
+
+def _scale_halo(rows: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
+    if rows.dtype == np.float16:
+        _scale_half(rows, scale, out)
+    else:
+        out[:] = rows * scale[:, None]
+
+
+def _scale_half(rows: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
+    """Exact products of float16 rows as numpy makes them, ten times faster."""
+    torch.mul(torch.from_numpy(rows), torch.from_numpy(scale)[:, None], out=torch.from_numpy(out))

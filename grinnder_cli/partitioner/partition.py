@@ -7,7 +7,7 @@ first), each group in ascending original id; everything after this module speaks
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,9 +17,7 @@ from grinnder_cli.config.schema import PartitionerConfig
 from grinnder_cli.dataset import archive
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.partitioner import methods
-
-EDGE_BLOCK = 1 << 20
-"""Edges handled at a time, so that temporaries stay small."""
+from grinnder_cli.partitioner.overview import look, overview_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,96 +117,47 @@ def partition(
     return Partition(path=path, key=key, symmetric=facts.pop("symmetric"), facts=facts, reused=reused, **arrays)
 
 
-def edge_blocks(graph: Graph, *, loops: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
-    """(src, dst, weight or None) of stretches of edges, dst ascending: all but self loops, or these alone."""
-    for first in range(0, graph.num_edges, EDGE_BLOCK):
-        last = min(first + EDGE_BLOCK, graph.num_edges)
-        edge = np.arange(first, last)
-        dst = np.searchsorted(graph.indptr, edge, side="right") - 1
-        src = np.asarray(graph.indices[first:last]).astype(np.int64)
-        keep = (src == dst) == loops
-        yield src[keep], dst[keep], None if graph.weight is None else np.asarray(graph.weight[first:last])[keep]
-
-
-def distinct(values: np.ndarray) -> np.ndarray:
-    """Sorted, without duplicates: np.unique's table takes several times as long for millions of integers."""
-    values = np.sort(values)
-    return values[np.concatenate([[True], values[1:] != values[:-1]])] if len(values) else values
+def describe_bytes(num_nodes: int, num_edges: int, parts: int, name: str) -> int:
+    """Estimated peak of anonymous host memory while `partition` makes a store, bytes."""
+    rows = num_nodes * (4 + 1 + 2 + 3 * 8)  # assignment, boundary, group, order and what makes it
+    assign = methods.assign_bytes(num_nodes, num_edges, name, symmetric=False) if parts > 1 else 0
+    return max(assign, 4 * num_nodes + overview_bytes(num_nodes, num_edges, parts), rows) + (2 << 20)
 
 
 def _describe(graph: Graph, assign: np.ndarray, parts: int, check: Callable[[], None]) -> tuple[dict, dict]:
     """Row order, halos and figures of an assignment."""
-    nodes = graph.num_nodes
-    boundary = np.zeros(nodes, bool)
-    edges_in, edges_out = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
-    pairs_in, pairs_out, cut = [], [], 0
-    mark, mirror = np.zeros(2, np.uint64), np.zeros(2, np.uint64)
-    for src, dst, weight in edge_blocks(graph):
-        check()
-        mark, mirror = mark + _digest(src, dst, weight), mirror + _digest(dst, src, weight)
-        reader, owner = assign[dst], assign[src]
-        edges_in += np.bincount(reader, minlength=parts)
-        edges_out += np.bincount(owner, minlength=parts)
-        cross = reader != owner
-        src, dst, reader, owner = src[cross], dst[cross], reader[cross], owner[cross]
-        cut += len(src)
-        boundary[src] = boundary[dst] = True
-        pairs_in.append(distinct(reader.astype(np.int64) * nodes + src))
-        pairs_out.append(distinct(owner.astype(np.int64) * nodes + dst))
-    halo_in, halo_out = (_halo(pairs, assign, parts, nodes) for pairs in (pairs_in, pairs_out))
-    perm = np.lexsort((np.arange(nodes), ~boundary, assign))
+    nodes, assign = graph.num_nodes, np.ascontiguousarray(assign, np.int32)
+    seen = look(graph, assign, parts, check)
     rows = np.bincount(assign, minlength=parts)
-    whole = rows + halo_in.sum(1)
+    whole = rows + seen.halo_in_PP.sum(1)
     facts = {
-        "symmetric": bool((mark == mirror).all()),
+        "symmetric": seen.symmetric,
         "alpha": float(whole.sum() / nodes),
-        "alpha_out": float((rows + halo_out.sum(1)).sum() / nodes),
-        "edge_cut": int(cut),
+        "alpha_out": float((rows + seen.halo_out_PP.sum(1)).sum() / nodes),
+        "edge_cut": seen.cut,
         "balance": float(rows.max() * parts / nodes),
         "halo_balance": float(whole.max() * parts / nodes),
-        "sources80": float(np.mean([_sources80(row) for row in halo_in])),
+        "sources80": float(np.mean([_sources80(row) for row in seen.halo_in_PP])),
         "rounds": None,
     }
     arrays = {
-        "assign": assign.astype(np.int32),
-        "perm": perm,
+        "assign": assign,
+        "perm": _row_order(assign, seen.boundary_N, parts),
         "ptr": np.concatenate([[0], np.cumsum(rows)]).astype(np.int64),
-        "halo_in": halo_in,
-        "halo_out": halo_out,
-        "edges_in": edges_in,
-        "edges_out": edges_out,
+        "halo_in": seen.halo_in_PP,
+        "halo_out": seen.halo_out_PP,
+        "edges_in": seen.edges_in_P,
+        "edges_out": seen.edges_out_P,
     }
     return arrays, facts
 
 
-def _digest(src: np.ndarray, dst: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Two order-free 64-bit sums over a multiset of edges: equal for a graph and its transpose only if symmetric.
-
-    Sums of mixed keys need no memory, where comparing with the transpose would need a second graph.
-    The mixing steps are those of splitmix64 (Steele, Lea, Flood 2014).
-    """
-    with np.errstate(over="ignore"):
-        sums = []
-        for salt in (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03):
-            key = _mix(src.astype(np.uint64) + np.uint64(salt))
-            key = _mix(key + dst.astype(np.uint64))
-            if weight is not None:
-                key = _mix(key + weight.astype(np.float64).view(np.uint64))
-            sums.append(key.sum(dtype=np.uint64))
-        return np.array(sums, np.uint64)
-
-
-def _mix(key: np.ndarray) -> np.ndarray:
-    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return key ^ (key >> np.uint64(31))
-
-
-def _halo(pairs: list[np.ndarray], assign: np.ndarray, parts: int, nodes: int) -> np.ndarray:
-    """[reader, owner] counts of distinct rows, from keys reader * N + node."""
-    keys = distinct(np.concatenate(pairs)) if pairs else np.empty(0, np.int64)
-    reader, owner = keys // nodes, assign[keys % nodes]
-    return np.bincount(reader * parts + owner, minlength=parts * parts).reshape(parts, parts).astype(np.int64)
+def _row_order(assign: np.ndarray, boundary: np.ndarray, parts: int) -> np.ndarray:
+    """int64 [N]: ids part by part, boundary first, each group ascending."""
+    group = assign.astype(np.uint16 if parts <= 1 << 15 else np.int32)  # numpy sorts 16 bits by radix
+    group *= 2
+    group += 1 - boundary
+    return np.argsort(group, kind="stable")
 
 
 def _sources80(halo: np.ndarray) -> int:

@@ -21,9 +21,9 @@ from grinnder_cli.errors import ConfigError, DataError, DoesNotFit
 from grinnder_cli.executor import prepare
 from grinnder_cli.executor.objective import Objective, objective_of
 from grinnder_cli.model.spec import ModelSpec, describe
-from grinnder_cli.partitioner import methods, operator
+from grinnder_cli.partitioner import blocks, operator
 from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
-from grinnder_cli.partitioner.partition import Partition, partition, store_key, store_path
+from grinnder_cli.partitioner.partition import Partition, describe_bytes, partition, store_key, store_path
 from grinnder_cli.plan.memory import SLACK_BYTES, pyg_bytes, pyg_input_bytes
 from grinnder_cli.plan.planner import Plan, make_plan
 from grinnder_cli.run.device import device_limit
@@ -93,7 +93,7 @@ class Prepared:
             return [0]
         stages = [0]
         if not operator.is_stored(self.partition, self.sizes, self.data_dir):
-            stages.append(operator.build_bytes(self.graph, self.sizes))
+            stages.append(blocks.build_bytes(self.graph, self.sizes))
         key = operator.store_key(self.partition, self.sizes)
         if self.plan and self.plan.program.ax and not archive.exists(prepare.ax_path(key, self.data_dir)):
             stages.append(prepare.ax_bytes(self.sizes))
@@ -133,8 +133,9 @@ def prepare_run(
     afford = _afford if within_budget else _ignore
     source = dataset.located(config.dataset, folder)
     if not dataset.is_stored(source, folder):
-        afford(f"preparing dataset {source.name}", dataset.load_bytes(source), budget)
-    graph = dataset.load(source, folder, check=check)
+        needs = dataset.load_bytes(source, budget.bytes)
+        afford(f"preparing dataset {source.name}", needs, budget)
+    graph = dataset.load(source, folder, memory=budget.bytes, check=check)
     check()
     train_rows = int(np.count_nonzero(graph.train_mask))
     if not train_rows:
@@ -176,8 +177,8 @@ def _partition(
 ) -> tuple[Partition, float]:
     """(Partition, seconds spent now)."""
     key = store_key(graph, parts, config.partitioner, config.seed)
-    if not archive.exists(store_path(folder, key)) and parts > 1:
-        needs = methods.assign_bytes(graph.num_nodes, graph.num_edges, config.partitioner.name, symmetric=False)
+    if not archive.exists(store_path(folder, key)):
+        needs = describe_bytes(graph.num_nodes, graph.num_edges, parts, config.partitioner.name)
         afford(f"partitioning {graph.name}", needs, budget)
     start = time.perf_counter()
     made = partition(graph, parts, config.partitioner, config.seed, folder, check=check)

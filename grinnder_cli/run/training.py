@@ -22,7 +22,7 @@ from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.warm_up import warm_up
 from grinnder_cli.kill import kill_point
 from grinnder_cli.model.gcn import GCN, build
-from grinnder_cli.partitioner.operator import operator
+from grinnder_cli.partitioner.blocks import operator
 from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.memory import local_rows
 from grinnder_cli.run import atomic, checkpoint, durable, record
@@ -225,12 +225,13 @@ def _runner(
     if prepared.method == "pyg":
         layout = config.method.format
         return PyGRunner(graph, layout, model, optimizer, objective, evaluate=due, check=visiting), None
-    blocks = operator(graph, prepared.partition, prepared.sizes, prepared.data_dir, check=preparing)
+    memory, data_dir = prepared.budget.bytes, prepared.data_dir
+    blocks = operator(graph, prepared.partition, prepared.sizes, data_dir, memory=memory, check=preparing)
     plan = prepared.plan
     assert plan is not None
     ax_archive = None
     if plan.program.ax:
-        ax_archive, _ = prepare_ax(blocks, x_dtype, prepared.data_dir, check=preparing)
+        ax_archive, _ = prepare_ax(blocks, x_dtype, data_dir, memory=memory, check=preparing)
     release_freed_memory()
     remove_scratch(Path(config.storage.dir), run.path.name)
     scratch = stack.enter_context(Scratch(Path(config.storage.dir), run.path.name))

@@ -199,3 +199,19 @@ def test_names_and_yaml_agree():
 def test_load_bytes_covers_what_a_build_takes(tmp_path, config):
     measured, estimate = anonymous_peak(config, tmp_path), dataset.load_bytes(config)
     assert 0.5 * estimate < measured < estimate + PAGES
+
+
+def test_half_precision_features_are_checked_and_kept(tmp_path):
+    x = np.ones((3, 2), np.float16)
+    arrays = {"edge_index": np.zeros((2, 1), int), "x": x, "y": np.zeros(3, int), "train_mask": np.ones(3, bool)}
+    config = DatasetConfig(name="npz", path=str(tmp_path / "a.npz"))
+    np.savez(tmp_path / "a.npz", **arrays)
+    assert dataset.load(config, tmp_path).x.dtype == np.float16
+    for bad in (np.inf, -np.inf, np.nan):
+        x[2, 1] = bad
+        np.savez(tmp_path / "a.npz", **arrays)
+        with pytest.raises(DataError, match=rf"x\[2, 1\] \(row 2, column 1\) is {bad}"):
+            dataset.load(config, tmp_path)
+    x[2, 1] = 65504  # the largest there is
+    np.savez(tmp_path / "a.npz", **arrays)
+    assert dataset.load(config, tmp_path).x[2, 1] == 65504

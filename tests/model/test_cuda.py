@@ -44,7 +44,7 @@ def test_header_has_no_macros_and_is_the_binding():
 def test_library_loads_without_a_gpu_and_says_so():
     if _lib.find("grinnder_cuda") is None:
         pytest.skip("the CUDA kernels are not built here")
-    native = _native._load("grinnder_cuda", _native.CUDA_INTERFACE, "native CUDA kernels")
+    native = _lib.load("grinnder_cuda", _native.CUDA_INTERFACE, "native CUDA kernels")
     assert native.lib is not None, native.reason
     count = native.lib.grinnder_cuda_devices()
     if count == 0:
