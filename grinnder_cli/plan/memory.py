@@ -20,9 +20,9 @@ from grinnder_cli.plan.steps import Mode, Step
 LOCAL_BLOCK_BYTES = 1 << 21
 """Rows of Local_l are computed in stretches of about this many bytes: temporaries stay small and in cache."""
 
-LOCAL_TEMPORARIES = 18
+LOCAL_TEMPORARIES = 20
 """Arrays of one stretch that a stage and its gradient take at most: six are in use at once, the rest is what the
-allocator keeps of those before (measured: 14 to 16 together)."""
+allocator keeps of those before (measured: 14 to 19 together)."""
 
 WEIGHT_COPIES = 10
 """Weights, gradients, two moments of Adam; a snapshot of all but gradients; the same again while it is saved."""
@@ -106,8 +106,14 @@ def need(program: PullProgram, *, device: bool = False, bounce: int = 0) -> Need
     tables = 4 * program.sizes.halo_in.nbytes
     edges = 2 * program.sizes.parts * BLOCK
     accesses = max(sum(len(s.reads) + len(s.writes) for s in steps) for steps in phases.values())
-    kinds = min(program.last - program.first + 1, EPOCH_KINDS)
-    fixed = [weights, tables, edges, accesses * kinds * ACCESS_BYTES, recorded * _recording_bytes(program), bounce]
+    fixed = [
+        weights,
+        tables,
+        edges,
+        accesses * EPOCH_KINDS * ACCESS_BYTES,
+        recorded * _recording_bytes(program),
+        bounce,
+    ]
     fixed += [SLACK_BYTES, 0 if device else _temporaries(program)]
     return Need(
         fixed=sum(fixed),

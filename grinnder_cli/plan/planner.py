@@ -205,6 +205,7 @@ def make_plan(
         other, _ = steady(program(gathered, again), trial)
         if other < value:
             recomputed, value = again, other
+        ends.append(program(gathered, again))
     if config.plan.exchange == "auto":
         ends.append(program(names, none))
         # Whole chunks only where they never come from storage. On a device they compete for room with packs, so those
@@ -227,6 +228,7 @@ def make_plan(
 
     chosen = program(gathered, recomputed, last)
     on_device = device_budget is not None
+    ends = [end for end in ends if (tier := tier_of(end)) is None or tier.fits] or [chosen]
     schedule, wants, capacity = build(chosen, cache, single=not fits)
     epochs: list[EpochActions] = schedule.totals() if capacity >= 0 else []
     return Plan(
