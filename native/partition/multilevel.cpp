@@ -4,11 +4,15 @@
 namespace grinnder {
 namespace {
 
-constexpr int64_t COARSEST = 4000, COARSEST_PER_PART = 40;
+constexpr int64_t COARSEST = 500, COARSEST_PER_PART = 20;
 constexpr double CLUSTER_SHARE = 0.05;  // of a part, that one cluster may weigh
-constexpr double CUT_BALANCE = 1.04;    // until the halo refinement, which uses up the rest
+constexpr double CUT_BALANCE = 1.08;    // until the halo refinement, which uses up the rest
 constexpr int MOST_LEVELS = 30;
-constexpr int LEVEL_ROUNDS = 8, LAST_ROUNDS = 4;
+constexpr int LEVEL_ROUNDS = 8, LAST_ROUNDS = 4, CLIMB_PASSES = 3;
+// More levels, each refined, give better parts; on large graphs the first ones are large too, so these are few.
+constexpr int64_t SLOW_EDGES = 2000000;  // up to here clusters come to SLOW_GROWTH nodes of the level's mean weight
+constexpr int64_t SLOW_GROWTH = 3;
+constexpr int64_t CLIMB_EDGES = 1000000;
 
 // The graph and its coarser ones. A level that would not fit is freed and made again on the way back: contraction is
 // exact, so only time depends on memory.
@@ -21,7 +25,8 @@ public:
         const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(CLUSTER_SHARE * nodes / parts));
         for (int depth = 0; depth < MOST_LEVELS && top().n > enough; ++depth) {
             work.phase(2, depth);
-            if (!coarsen(most, seed * 7777 + depth)) break;
+            const int64_t slow = std::max<int64_t>(2, SLOW_GROWTH * nodes / top().n);
+            if (!coarsen(top().edges() <= SLOW_EDGES ? std::min(most, slow) : most, seed * 7777 + depth)) break;
         }
     }
 
@@ -93,6 +98,14 @@ private:
 
 }  // namespace
 
+static void refine(Work &work, const Graph &g, const grinnder_partition_options &options, int64_t cap, int rounds,
+                   int level, Parts part, Loads &load) {
+    work.phase(4, level);
+    refine_cut(work, g, options.parts, cap, rounds, options.seed + level, part, load);
+    if (g.edges() <= CLIMB_EDGES)
+        climb_cut(work, g, options.parts, cap, CLIMB_PASSES, options.seed + level, part, load);
+}
+
 void multilevel(Work &work, const Graph &g, const grinnder_partition_options &options, int64_t cap, Parts part) {
     const int32_t parts = options.parts;
     const int64_t mean = (static_cast<int64_t>(g.n) + parts - 1) / parts;
@@ -115,18 +128,16 @@ void multilevel(Work &work, const Graph &g, const grinnder_partition_options &op
                 here = levels.project(level, above);
             }
             if (level > 0) {
-                work.phase(4, level);
                 load = loads(now, parts, here.data());
-                refine_cut(work, now, parts, cut_cap, LEVEL_ROUNDS, options.seed + level, here.data(), load);
+                refine(work, now, options, cut_cap, LEVEL_ROUNDS, level, here.data(), load);
                 above = std::move(here);
             } else {
                 std::copy(here.begin(), here.end(), part);
             }
         }
     }
-    work.phase(4, 0);
     load = loads(g, parts, part);
-    refine_cut(work, g, parts, cut_cap, LAST_ROUNDS, options.seed, part, load);
+    refine(work, g, options, cut_cap, LAST_ROUNDS, 0, part, load);
     place_rest(g, parts, part);
     enforce_cap(work, g, parts, cap, options.seed, part);
     load = loads(g, parts, part);

@@ -38,6 +38,11 @@ void stream(Work &work, const Graph &g, int32_t parts, int64_t cap, uint64_t see
 void refine_cut(Work &work, const Graph &g, int32_t parts, int64_t cap, int rounds, uint64_t seed, Parts part,
                 Loads &load);
 
+// --- climb_cut.cpp
+// The same past moves that make the cut worse, on one thread: for small graphs. `passes` at most.
+void climb_cut(Work &work, const Graph &g, int32_t parts, int64_t cap, int passes, uint64_t seed, Parts part,
+               Loads &load);
+
 // --- refine_halo.cpp
 // Moves nodes so that fewer rows are owned or read in total; no part comes to more than `largest` times what the
 // largest part had at first (0: any).
