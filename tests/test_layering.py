@@ -35,9 +35,9 @@ RANK = {
 ONLY_IN = {  # outside package -> the only places that may import it
     "hydra": ("config", "commands", "main"),
     "omegaconf": ("config", "commands", "main"),
-    "cffi": ("storage._native", "model._native"),
+    "cffi": ("storage._native", "_lib.loader"),
 }
-INSIDE_FUNCTIONS = ("kvikio", "matplotlib", "pymetis", "tensorboard", "wandb", "mlflow")
+INSIDE_FUNCTIONS = ("kaminpar", "kvikio", "matplotlib", "pymetis", "tensorboard", "wandb", "mlflow")
 WITHOUT_TORCH = ("main", "errors", "config", "dataset", "partitioner", "report", "commands")
 
 
@@ -164,4 +164,4 @@ def test_quick_commands_load_no_torch(name):
 
 def test_the_checks_see_what_they_look_for():
     assert "torch" in loaded_by(f"{PACKAGE}.model.kernels")
-    assert any(found.target == "cffi" and not found.at_load for found in imports(f"{PACKAGE}.model._native"))
+    assert any(found.target == "cffi" and not found.at_load for found in imports(f"{PACKAGE}._lib.loader"))

@@ -65,10 +65,10 @@ class Partition:
 
 def store_key(graph: Graph, parts: int, config: PartitionerConfig, seed: int) -> str:
     """Digest of all that decides a partition."""
+    config = methods.resolve(config, parts, graph.num_nodes, graph.num_edges).config
     settings = asdict(config)
     if config.name == "file" and config.path and Path(config.path).is_file():
         settings["path"] = hashlib.sha256(Path(config.path).read_bytes()).hexdigest()
-    settings["name"] = methods.resolve(config.name)
     seed = 0 if settings["name"] in ("contiguous", "file") or parts == 1 else seed
     text = json.dumps([3, graph.fingerprint, parts, settings, seed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -102,9 +102,11 @@ def partition(
     reused = archive.exists(path)
     if not reused:
         start = time.perf_counter()
-        assign = methods.assign(graph, parts, config, seed, check)
+        told: dict = {}
+        assign = methods.assign(graph, parts, config, seed, check, told)
         check()
         arrays, facts = _describe(graph, assign, parts, check)
+        facts |= told
         facts["partition_s"] = time.perf_counter() - start
 
         def write(writer: archive.Writer) -> None:
