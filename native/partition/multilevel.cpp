@@ -60,7 +60,7 @@ private:
         const bool stuck = n > 0.95 * fine.n || (n > 0.9 * fine.n && levels_.size() > 12);
         levels_.push_back(std::move(coarse));
         maps_.push_back(std::move(map));
-        keep_within(g_.n + 2 * g_.edges());
+        keep_within(g_.edges());  // as much as the graph's neighbours; work on a level takes its share besides
         return !stuck;
     }
 

@@ -3,13 +3,13 @@
 namespace grinnder {
 
 Pins::Pins(Work &work, const Graph &g, int32_t parts, const int32_t *part)
-    : g_(g), parts_(parts), extent_(parts, 0), base_((static_cast<int64_t>(g.n) >> BLOCK) + 1), offset_(g.n),
+    : g_(g), parts_(parts), bits_((parts + 31) / 32), extent_(parts, 0), base_((static_cast<int64_t>(g.n) >> BLOCK) + 1), offset_(g.n),
       state_(g.n) {
     int64_t end = 0;
     for (int32_t v = 0; v < g.n; ++v) {
         if ((v & ((1 << BLOCK) - 1)) == 0) base_[v >> BLOCK] = end;
         offset_[v] = static_cast<uint32_t>(end - base_[v >> BLOCK]);
-        end += std::min<int64_t>(parts, g.degree(v) + 1);
+        end += g.degree(v) + 1 >= parts ? bits_ + parts : g.degree(v) + 1;
     }
     words_ = Buffer<uint32_t>(end);
     std::vector<std::vector<int32_t>> counts(work.threads(), std::vector<int32_t>(parts, 0)), touched(work.threads());
@@ -28,7 +28,11 @@ Pins::Pins(Work &work, const Graph &g, int32_t parts, const int32_t *part)
             }
             uint32_t *word = &words_[at(static_cast<int32_t>(v))];
             const bool dense = g.degree(static_cast<int32_t>(v)) + 1 >= parts;
-            if (dense) std::copy(count.begin(), count.end(), word);
+            if (dense) {
+                std::fill(word, word + bits_, 0);
+                std::copy(count.begin(), count.end(), word + bits_);
+                for (int32_t q : seen) word[q / 32] |= uint32_t{1} << (q % 32);
+            }
             for (int32_t q : seen) {
                 if (!dense) *word++ = static_cast<uint32_t>(q) << 20 | static_cast<uint32_t>(count[q]);
                 ++extents[thread][q];
@@ -51,7 +55,7 @@ void Pins::mark_saturated(Work &work) {
         for (int64_t v = first; v < last; ++v) {
             const int32_t u = static_cast<int32_t>(v);
             if (!dense(u) || length(u) < parts_) continue;
-            const uint32_t *count = net(u);
+            const uint32_t *count = net(u) + bits_;
             bool all = true;
             for (int32_t p = 0; p < parts_ && all; ++p) all = count[p] >= 2;
             if (all) state_[u] |= SATURATED;
@@ -61,7 +65,7 @@ void Pins::mark_saturated(Work &work) {
 
 std::pair<int32_t, int32_t> Pins::counts(int32_t u, int32_t a, int32_t b) const {
     const uint32_t *word = net(u);
-    if (dense(u)) return {static_cast<int32_t>(word[a]), static_cast<int32_t>(word[b])};
+    if (dense(u)) return {static_cast<int32_t>(word[bits_ + a]), static_cast<int32_t>(word[bits_ + b])};
     std::pair<int32_t, int32_t> found{0, 0};
     for (int i = 0, length = this->length(u); i < length; ++i) {
         const int32_t q = part_of(word[i]);
@@ -75,9 +79,12 @@ void Pins::move(int32_t u, int32_t a, int32_t b) {
     uint32_t *word = &words_[at(u)];
     bool left, came;
     if (dense(u)) {
-        left = --word[a] == 0;
-        came = word[b]++ == 0;
-        if (word[a] < 2) state_[u] &= static_cast<uint16_t>(~SATURATED);
+        uint32_t *count = word + bits_;
+        left = --count[a] == 0;
+        came = count[b]++ == 0;
+        if (left) word[a / 32] &= ~(uint32_t{1} << (a % 32));
+        if (came) word[b / 32] |= uint32_t{1} << (b % 32);
+        if (count[a] < 2) state_[u] &= static_cast<uint16_t>(~SATURATED);
     } else {
         const int length = this->length(u);
         int ia = -1, ib = -1;

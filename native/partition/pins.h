@@ -6,8 +6,8 @@
 
 namespace grinnder {
 
-// A net of fewer nodes than parts is a list of words part << 20 | count (both below 4096); any other has a count for
-// each part, found in one step however many parts there are.
+// A net of fewer nodes than parts is a list of words part << 20 | count (both below 4096). Any other is dense: a bit for
+// each part that is in it, then a count for each part, found in one step however many parts there are.
 class Pins {
 public:
     Pins(Work &work, const Graph &g, int32_t parts, const int32_t *part);
@@ -18,13 +18,18 @@ public:
     // Every part has two nodes or more in it: no single move changes its length.
     bool saturated(int32_t u) const { return state_[u] & SATURATED; }
     bool dense(int32_t u) const { return state_[u] & DENSE; }
-    // In the net: counts of each part where dense, else `length` words.
+    // The net's words: bits() of them and a count for each part where dense, else `length`.
     const uint32_t *net(int32_t u) const { return &words_[at(u)]; }
+    int bits() const { return bits_; }
     void prefetch_state(int32_t u) const {
         __builtin_prefetch(&offset_[u]);
         __builtin_prefetch(&state_[u]);
     }
-    void prefetch_net(int32_t u) const { __builtin_prefetch(&words_[at(u)]); }
+    void prefetch_net(int32_t u, int32_t part) const {
+        const uint32_t *word = net(u);
+        __builtin_prefetch(word);
+        if (dense(u)) __builtin_prefetch(word + bits_ + part);
+    }
     static int32_t part_of(uint32_t word) { return static_cast<int32_t>(word >> 20); }
     static int32_t count_of(uint32_t word) { return static_cast<int32_t>(word & 0xfffff); }
 
@@ -42,6 +47,7 @@ private:
 
     const Graph &g_;
     const int32_t parts_;
+    const int bits_;  // words that hold a bit for each part
     int64_t sum_ = 0;
     std::vector<int64_t> extent_, base_;
     Buffer<uint32_t> offset_, words_;

@@ -13,7 +13,8 @@ int16_t clamped(int64_t gain) { return static_cast<int16_t>(std::clamp<int64_t>(
 HaloRefinement::HaloRefinement(Work &work, const Graph &g, int32_t parts, int64_t cap, double largest, Parts part,
                                Loads &load)
     : work_(work), g_(g), parts_(parts), cap_(cap), part_(part), load_(load), pins_(work, g, parts, part),
-      active_(g.n, NOW), scratch_(work.threads()) {
+      hub_(std::max<int64_t>(64, g.n ? 8 * g.edges() / g.n : 0)), active_(g.n, NOW), full_(parts, 0),
+      scratch_(work.threads()) {
     const auto &extent = pins_.extent();
     const int64_t found = *std::max_element(extent.begin(), extent.end());
     most_ = largest > 0 ? static_cast<int64_t>(largest * static_cast<double>(found)) : INT64_MAX;
@@ -25,7 +26,7 @@ HaloRefinement::HaloRefinement(Work &work, const Graph &g, int32_t parts, int64_
 
 void HaloRefinement::score(int32_t v, Scratch &s) const {
     const int32_t from = part_[v];
-    s.sole = s.nets = 0;
+    s.sole = s.nets = s.base = 0;
     s.all = false;
     auto see_net = [&](int32_t u) {
         if (pins_.saturated(u)) return;
@@ -33,9 +34,15 @@ void HaloRefinement::score(int32_t v, Scratch &s) const {
         ++s.nets;
         if (pins_.dense(u)) {
             s.all = true;
-            s.sole += word[from] == 1;
-            int32_t *count = s.count.data();
-            for (int32_t q = 0; q < parts_; ++q) count[q] += word[q] != 0;
+            s.sole += word[pins_.bits() + from] == 1;
+            // Whichever are fewer, the parts in the net or those that are not.
+            const bool missing = 2 * pins_.length(u) > parts_;
+            s.base += missing;
+            for (int i = 0; i < pins_.bits(); ++i) {
+                uint32_t bits = missing ? ~word[i] : word[i];
+                if (missing && i == pins_.bits() - 1 && parts_ % 32) bits &= (uint32_t{1} << (parts_ % 32)) - 1;
+                for (; bits; bits &= bits - 1) s.count[32 * i + __builtin_ctz(bits)] += missing ? -1 : 1;
+            }
             return;
         }
         for (int i = 0, length = pins_.length(u); i < length; ++i) {
@@ -43,19 +50,19 @@ void HaloRefinement::score(int32_t v, Scratch &s) const {
             if (q == from) {
                 s.sole += Pins::count_of(word[i]) == 1;
             } else if (s.count[q]++ == 0) {
-                s.touched.push_back(q);
+                s.touched.push_back(q);  // of use only where no net is dense; then no count is below 0
             }
         }
     };
     see_net(v);
     for (int64_t e = g_.ptr[v]; e < g_.ptr[v + 1]; ++e) {
         pins_.prefetch_state(g_.later(e, STATE_AHEAD));
-        pins_.prefetch_net(g_.later(e, NET_AHEAD));
+        pins_.prefetch_net(g_.later(e, NET_AHEAD), from);
         see_net(g_.idx[e]);
     }
     const uint32_t *word = pins_.net(v);
     if (pins_.dense(v)) {
-        std::copy(word, word + parts_, s.inside.begin());
+        std::copy(word + pins_.bits(), word + pins_.bits() + parts_, s.inside.begin());
     } else {
         for (int i = 0, length = pins_.length(v); i < length; ++i)
             s.inside[Pins::part_of(word[i])] = Pins::count_of(word[i]);
@@ -79,7 +86,7 @@ template <class See>
 void HaloRefinement::candidates(int32_t from, const Scratch &s, See see) const {
     if (s.all) {
         for (int32_t q = 0; q < parts_; ++q)
-            if (q != from && s.count[q] > 0) see(q);
+            if (q != from && s.in(q) > 0) see(q);
     } else {
         for (int32_t q : s.touched) see(q);
     }
@@ -89,12 +96,18 @@ void HaloRefinement::propose(int32_t v, std::vector<Move> &list, Scratch &s) con
     if (pins_.length(v) <= 1) return;
     score(v, s);
     const int32_t from = part_[v];
-    int32_t best = -1;
-    int64_t gain = INT32_MIN, inner = 0;
+    int32_t best = -1, wish = -1;
+    int64_t gain = INT32_MIN, inner = 0, wished = 0, open = 0;
     candidates(from, s, [&](int32_t q) {
-        const int64_t entered = s.nets - s.count[q];
-        if (load_[q] >= cap_ || !fits(q, entered)) return;
-        const int64_t rows = s.sole - entered, edges = s.inside[q] - s.inside[from];
+        const int64_t entered = s.nets - s.in(q), rows = s.sole - entered;
+        if (!fits(q, entered)) return;
+        if (full_[q] && rows > wished) {
+            wish = q;
+            wished = rows;
+        }
+        if (!full_[q]) open = std::max(open, rows);
+        if (load_[q] >= cap_) return;
+        const int64_t edges = s.inside[q] - s.inside[from];
         if (rows > gain || (rows == gain && (edges > inner || (edges == inner && load_[q] < load_[best])))) {
             best = q;
             gain = rows;
@@ -102,6 +115,7 @@ void HaloRefinement::propose(int32_t v, std::vector<Move> &list, Scratch &s) con
         }
     });
     forget(v, s);
+    if (wished > open) list.push_back({v, static_cast<uint16_t>(wish | BLOCKED), clamped(wished - open)});
     if (best < 0) return;
     const bool evens = inner == 0 && load_[from] > 0.98 * cap_ && load_[best] < 0.95 * cap_;
     if (gain > 0 || (gain == 0 && (inner > 0 || evens)) || (load_[from] > cap_ && gain > -3))
@@ -120,7 +134,7 @@ HaloRefinement::Exact HaloRefinement::exact(int32_t v, int32_t to) const {
     see_net(v);
     for (int64_t e = g_.ptr[v]; e < g_.ptr[v + 1]; ++e) {
         pins_.prefetch_state(g_.later(e, STATE_AHEAD));
-        pins_.prefetch_net(g_.later(e, NET_AHEAD));
+        pins_.prefetch_net(g_.later(e, NET_AHEAD), from);
         see_net(g_.idx[e]);
     }
     return {left - entered, entered};
@@ -154,20 +168,35 @@ bool HaloRefinement::commit(const Move &move) {
     return good;
 }
 
-void HaloRefinement::round(uint64_t salt) {
+void HaloRefinement::round(int number, uint64_t salt) {
     std::vector<Move> moves;
+    blocked_.clear();
     for (int turn = 0; turn < SUBROUNDS; ++turn) {
+        find_full();
         propose_some(work_, g_.n, turn, salt, moves, [&](int32_t v, std::vector<Move> &list, int thread) {
             if (!(active_[v] & NOW)) return;
+            if (g_.degree(v) > hub_ && mixed(v + number) % HUB_ROUNDS != 0 && number > 0) {
+                active_[v] |= NEXT;
+                return;
+            }
             active_[v] &= static_cast<uint8_t>(~NOW);
             propose(v, list, scratch_[thread]);
         });
         int64_t steps = 0;
-        for (const Move &move : moves) {
+        for (Move move : moves) {
             if (++steps % 1024 == 0) work_.look();
-            commit(move);
+            if (move.to & BLOCKED) {
+                move.to &= static_cast<uint16_t>(~BLOCKED);
+                blocked_.push_back(move);
+            } else {
+                commit(move);
+            }
         }
     }
+}
+
+void HaloRefinement::find_full() {
+    for (int32_t p = 0; p < parts_; ++p) full_[p] = load_[p] >= cap_ - std::max<int64_t>(1, cap_ / 500);
 }
 
 void HaloRefinement::settle() {
@@ -182,29 +211,7 @@ void HaloRefinement::settle() {
 constexpr int64_t EVICTED_DEGREE = 24;  // a node with more neighbours is not worth its place elsewhere
 constexpr int EVICTION_COST = 8;
 
-void HaloRefinement::blocked_moves(bool first, const std::vector<uint8_t> &full, std::vector<Move> &moves) {
-    propose_all(work_, g_.n, moves, [&](int32_t v, std::vector<Move> &list, int thread) {
-        if (pins_.length(v) <= 1 || !(first || active_[v])) return;
-        Scratch &s = scratch_[thread];
-        score(v, s);
-        int32_t best = -1, most = 0, open = 0;
-        candidates(part_[v], s, [&](int32_t q) {
-            const int32_t entered = s.nets - s.count[q], gain = s.sole - entered;
-            if (!fits(q, entered)) return;
-            if (!full[q]) {
-                open = std::max(open, gain);
-            } else if (gain > most) {
-                most = gain;
-                best = q;
-            }
-        });
-        forget(v, s);
-        if (best >= 0 && most > open) list.push_back({v, static_cast<uint16_t>(best), clamped(most - open)});
-    });
-}
-
-void HaloRefinement::evictions(const std::vector<uint8_t> &full, const std::vector<uint8_t> &wanted,
-                               std::vector<Move> &moves) {
+void HaloRefinement::evictions(const std::vector<uint8_t> &wanted, std::vector<Move> &moves) {
     const int32_t lightest = static_cast<int32_t>(std::min_element(load_.begin(), load_.end()) - load_.begin());
     propose_all(work_, g_.n, moves, [&](int32_t v, std::vector<Move> &list, int thread) {
         if (!wanted[part_[v]] || g_.degree(v) > EVICTED_DEGREE) return;
@@ -217,8 +224,8 @@ void HaloRefinement::evictions(const std::vector<uint8_t> &full, const std::vect
         int32_t best = -1;
         int64_t gain = -EVICTION_COST;
         candidates(part_[v], s, [&](int32_t q) {
-            const int32_t entered = s.nets - s.count[q], rows = s.sole - entered;
-            if (full[q] || !fits(q, entered)) return;
+            const int32_t entered = s.nets - s.in(q), rows = s.sole - entered;
+            if (full_[q] || !fits(q, entered)) return;
             if (rows > gain || (best >= 0 && rows == gain && load_[q] < load_[best])) {
                 best = q;
                 gain = rows;
@@ -229,16 +236,15 @@ void HaloRefinement::evictions(const std::vector<uint8_t> &full, const std::vect
     });
 }
 
-void HaloRefinement::exchange(bool first) {
-    std::vector<uint8_t> full(parts_, 0), wanted(parts_, 0);
-    for (int32_t p = 0; p < parts_; ++p) full[p] = load_[p] >= cap_ - std::max<int64_t>(1, cap_ / 500);
-    if (std::find(full.begin(), full.end(), 1) == full.end()) return;
-    std::vector<Move> blocked, out;
-    blocked_moves(first, full, blocked);
-    for (const Move &move : blocked) wanted[move.to] = 1;
-    evictions(full, wanted, out);
+void HaloRefinement::exchange() {
+    find_full();
+    if (blocked_.empty()) return;
+    std::vector<uint8_t> wanted(parts_, 0);
+    std::vector<Move> out;
+    for (const Move &move : blocked_) wanted[move.to] = full_[move.to];
+    evictions(wanted, out);
     auto dearer = [](const Move &a, const Move &b) { return a.gain != b.gain ? a.gain > b.gain : a.v < b.v; };
-    std::sort(blocked.begin(), blocked.end(), dearer);
+    std::sort(blocked_.begin(), blocked_.end(), dearer);
     // Of each part the cheapest first; `next` is where its list goes on, `end` where it ends.
     std::sort(out.begin(), out.end(), [&](const Move &a, const Move &b) {
         return part_[a.v] != part_[b.v] ? part_[a.v] < part_[b.v] : dearer(a, b);
@@ -272,7 +278,7 @@ void HaloRefinement::exchange(bool first) {
         }
         return true;
     };
-    for (const Move &move : blocked) {
+    for (const Move &move : blocked_) {
         if (++steps % 1024 == 0) work_.look();
         if (part_[move.v] == move.to) continue;
         const Exact now = exact(move.v, move.to);
@@ -288,8 +294,8 @@ void refine_halo(Work &work, const Graph &g, int32_t parts, int64_t cap, double 
     HaloRefinement refinement(work, g, parts, cap, largest, part, load);
     for (int round = 0; round < rounds; ++round) {
         const int64_t before = refinement.sum();
-        refinement.round(seed + round * uint64_t{15485863});
-        refinement.exchange(round == 0);
+        refinement.round(round, seed + round * uint64_t{15485863});
+        refinement.exchange();
         refinement.settle();
         if (static_cast<double>(before - refinement.sum()) < WORTHWHILE * static_cast<double>(before)) break;
     }
