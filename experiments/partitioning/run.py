@@ -3,7 +3,8 @@
     python experiments/partitioning/run.py [GRAPH ...] [--parts 4,16,64,256] [--seeds 3] [--out DIRECTORY]
 
 GRAPH: debian, rmat, communities, a .npz with edge_index and y, or a .graph of METIS; default: the first three.
-Every row is a process of its own; rows of one cell (graph, parts) follow each other, so that a busy machine is busy for all.
+Every row is a process of its own; rows of one cell (graph, parts) follow each other, so that a busy machine is busy
+for all of them.
 """
 
 import argparse

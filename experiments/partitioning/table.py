@@ -26,8 +26,9 @@ def markdown(rows: list[dict]) -> str:
             elif of:
                 alphas = [r["alpha"] for r in of]
                 spread = f" ({min(alphas):.3f}-{max(alphas):.3f})" if len(of) > 1 else ""
+                alpha = f"{np.mean(alphas):.3f}{spread}"
                 lines.append(
-                    f"| {graph} | {parts} | {method} | {len(of)} | {np.mean(alphas):.3f}{spread} | {mean(of, 'cut'):.3f} "
+                    f"| {graph} | {parts} | {method} | {len(of)} | {alpha} | {mean(of, 'cut'):.3f} "
                     f"| {mean(of, 'balance'):.3f} | {mean(of, 'largest'):.2f} | {mean(of, 'seconds'):.2f} "
                     f"| {mean(of, 'extra_bytes') / 1e6:.1f} | {np.mean([budget_share(r) for r in of]):.2f} |"
                 )

@@ -34,7 +34,10 @@ public:
 
     Graph graph(int level) {
         if (level == 0) return g_;
-        if (!levels_[level - 1].present()) rebuild(level);
+        if (!levels_[level - 1].present()) {
+            build(level);
+            work_.rebuilt();
+        }
         return levels_[level - 1].view();
     }
 
@@ -56,12 +59,17 @@ private:
         Buffer<int32_t> map = cluster(work_, fine, most, seed);
         const int32_t n = number_clusters(fine, levels_.empty(), map);
         if (n == 0) return false;
-        Level coarse = contract(work_, fine, map.data(), n);
-        const bool stuck = n > 0.95 * fine.n || (n > 0.9 * fine.n && levels_.size() > 12);
+        const int32_t before = fine.n;
+        // Two levels as large as the graph are one too many: the next is then contracted from the graph, as it would
+        // be from the level.
+        if (!levels_.empty() && 2 * fine.edges() > g_.edges()) levels_.back().free();
+        Level coarse;
+        coarse.n = n;
         levels_.push_back(std::move(coarse));
         maps_.push_back(std::move(map));
+        build(depth());
         keep_within(g_.edges());  // as much as the graph's neighbours; work on a level takes its share besides
-        return !stuck;
+        return !(n > 0.95 * before || (n > 0.9 * before && depth() > 13));
     }
 
     // Frees the finest levels below the top until maps and levels take at most `words` of 4 bytes.
@@ -76,10 +84,15 @@ private:
         }
     }
 
-    void rebuild(int level) {
-        int base = level - 1;  // the nearest finer graph that is there
+    // Contracts the nearest finer graph that is there.
+    void build(int level) {
+        int base = level - 1;
         while (base > 0 && !levels_[base - 1].present()) --base;
         const Graph fine = base == 0 ? g_ : levels_[base - 1].view();
+        if (base == level - 1) {
+            levels_[level - 1] = contract(work_, fine, maps_[base].data(), levels_[level - 1].n);
+            return;
+        }
         Buffer<int32_t> map(fine.n);
         for (int32_t v = 0; v < fine.n; ++v) {
             int32_t to = v;
@@ -87,7 +100,6 @@ private:
             map[v] = to;
         }
         levels_[level - 1] = contract(work_, fine, map.data(), levels_[level - 1].n);
-        work_.rebuilt();
     }
 
     Work &work_;
