@@ -2,8 +2,8 @@
  *
  * Nodes are 0 .. nodes - 1; the neighbours of v are indices[indptr[v]] .. indices[indptr[v + 1] - 1]. Arrays stay the
  * caller's. Functions return 0 or -errno: -EINVAL for arguments that cannot be, -ERANGE for an index outside the
- * graph or an indptr that falls, -ENOMEM, -ECANCELED after `stop`. The same call gives the same bytes for any number
- * of threads. */
+ * graph or an indptr that falls, -ENOMEM, -EIO (a fault in here), -ECANCELED after `stop`. The same call gives the same
+ * bytes for any number of threads. */
 
 /* What to do. */
 typedef struct {

@@ -59,5 +59,7 @@ GRINNDER_EXPORT int grinnder_partition_run(int64_t nodes, int64_t edges, const i
         return -ECANCELED;
     } catch (const std::bad_alloc &) {
         return -ENOMEM;
+    } catch (const std::exception &) {
+        return -EIO;
     }
 }

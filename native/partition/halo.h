@@ -1,5 +1,6 @@
 // Refinement by own + halo rows. Gain of moving v from a to b: nets that lose a (v was their only node there) less nets
-// that b newly enters. Moves are proposed side by side on a frozen table and checked again, exactly, when they are made.
+// that b newly enters. Moves are proposed side by side on a frozen table and checked again, exactly, when they are
+// made.
 #pragma once
 #include "pins.h"
 

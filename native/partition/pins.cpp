@@ -3,8 +3,8 @@
 namespace grinnder {
 
 Pins::Pins(Work &work, const Graph &g, int32_t parts, const int32_t *part)
-    : g_(g), parts_(parts), bits_((parts + 31) / 32), extent_(parts, 0), base_((static_cast<int64_t>(g.n) >> BLOCK) + 1), offset_(g.n),
-      state_(g.n) {
+    : g_(g), parts_(parts), bits_((parts + 31) / 32), extent_(parts, 0),
+      base_((static_cast<int64_t>(g.n) >> BLOCK) + 1), offset_(g.n), state_(g.n) {
     int64_t end = 0;
     for (int32_t v = 0; v < g.n; ++v) {
         if ((v & ((1 << BLOCK) - 1)) == 0) base_[v >> BLOCK] = end;

@@ -6,8 +6,8 @@
 
 namespace grinnder {
 
-// A net of fewer nodes than parts is a list of words part << 20 | count (both below 4096). Any other is dense: a bit for
-// each part that is in it, then a count for each part, found in one step however many parts there are.
+// A net of fewer nodes than parts is a list of words part << 20 | count (both at most 4096). Any other is dense: a bit
+// for each part that is in it, then a count for each part, found in one step however many parts there are.
 class Pins {
 public:
     Pins(Work &work, const Graph &g, int32_t parts, const int32_t *part);

@@ -65,7 +65,8 @@ private:
                     most = gain;
                 }
             }
-            if (best != from) list.push_back({v, best, static_cast<int32_t>(std::clamp<int64_t>(most, -INT32_MAX, INT32_MAX))});
+            most = std::clamp<int64_t>(most, -INT32_MAX, INT32_MAX);
+            if (best != from) list.push_back({v, best, static_cast<int32_t>(most)});
         }
         for (int32_t q : s.touched) s.towards[q] = 0;
         s.touched.clear();

@@ -1,5 +1,5 @@
-/* Parts of every objective: each node in one, none above the cap, the same bytes on any number of threads; bad arguments
- * are refused, and a stop is heard. */
+/* Parts of every objective: each node in one, none above the cap, the same bytes on any number of threads; bad
+ * arguments are refused, and a stop is heard. */
 #include "check.h"
 #include "grinnder_partition.h"
 
