@@ -55,7 +55,7 @@ def prepare(work: Path, parts: int, memory_host: str) -> dict:
     estimate = dataset.load_bytes(config, memory)
     graph = _measured("graph", estimate, lambda: dataset.load(config, data, memory=memory), rows)
     settings = PartitionerConfig(name="contiguous")
-    estimate = describe_bytes(graph.num_nodes, graph.num_edges, parts, "contiguous")
+    estimate = describe_bytes(graph.num_nodes, graph.num_edges, parts, PartitionerConfig(name="contiguous"))
     part = _measured("partition", estimate, lambda: partition(graph, parts, settings, 0, data), rows)
     sizes = operator_sizes(graph, part, loops="one", weighted=True, dtype="float32")
     estimate = build_bytes(graph, sizes, memory)

@@ -1,6 +1,8 @@
 """`grinnder partition`: build or reuse the partition store and say what it is worth."""
 
 import json
+import logging
+import sys
 import time
 from typing import Any
 
@@ -9,6 +11,7 @@ from grinnder_cli.config.paths import data_dir
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.config.sizes import format_size
 from grinnder_cli.errors import ConfigError
+from grinnder_cli.partitioner import methods
 from grinnder_cli.partitioner.partition import Partition, partition
 from grinnder_cli.run.memory import PeakSampler
 
@@ -26,12 +29,27 @@ def run(config: RunConfig, flags: frozenset[str]) -> int:
         raise ConfigError("partition needs a number of parts; set parts=N")
     folder = data_dir(config.data)
     graph = dataset.load(dataset.located(config.dataset, folder), folder, memory=host_budget(config).bytes)
+    parts = int(config.parts)
+    choice = methods.resolve(config.partitioner, parts, graph.num_nodes, graph.num_edges, host_budget(config).bytes)
+    if config.progress != "off":
+        _say_progress()
+        if choice.why:
+            print(f"grinnder: {choice.why}", file=sys.stderr, flush=True)
     start = time.perf_counter()
     with PeakSampler() as memory:
-        made = partition(graph, int(config.parts), config.partitioner, config.seed, folder)
+        made = partition(graph, parts, choice.config, config.seed, folder)
         facts = describe(made, time.perf_counter() - start, memory.peak_above_baseline)
     print(json.dumps(facts) if "json" in flags else _text(facts), flush=True)
     return 0
+
+
+def _say_progress() -> None:
+    """What a partitioner logs while it works, on stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("grinnder: %(message)s"))
+    logger = logging.getLogger("grinnder.partitioner")
+    logger.setLevel(logging.INFO)
+    logger.handlers = [handler]
 
 
 def describe(made: Partition, seconds: float, peak_host_bytes: int) -> dict[str, Any]:
@@ -51,7 +69,8 @@ def _text(facts: dict[str, Any]) -> str:
     return (
         f"parts {facts['parts']}: alpha {facts['alpha']:.4f} in, {facts['alpha_out']:.4f} out; "
         f"edge cut {facts['edge_cut']:,}; balance {facts['balance']:.3f}, with halos {facts['halo_balance']:.3f}; "
-        f"80 % of a halo from {facts['sources80']:.1f} parts; {facts['partition_s']:.2f} s to make, "
+        f"80 % of a halo from {facts['sources80']:.1f} parts; "
+        f"{'' if facts['rounds'] is None else str(facts['rounds']) + ' rounds, '}{facts['partition_s']:.2f} s to make, "
         f"peak {format_size(facts['peak_host_bytes'])}\n"
         f"{'reused' if facts['reused'] else 'made'}: {facts['store']}"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from grinnder_cli.config.faults import parse_faults
 from grinnder_cli.config.keys import did_you_mean
-from grinnder_cli.config.schema import RunConfig
+from grinnder_cli.config.schema import OBJECTIVES, RunConfig
 from grinnder_cli.config.sizes import parse_size
 from grinnder_cli.errors import ConfigError
 
@@ -23,6 +23,7 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "model.dropout": (lambda v: 0 <= v < 1, "at least 0 and below 1"),
     "optimizer.lr": (lambda v: v > 0 and math.isfinite(v), "a finite number above 0"),
     "optimizer.weight_decay": (lambda v: v >= 0 and math.isfinite(v), "a finite number, at least 0"),
+    "partitioner.max_rounds": _AT_LEAST_1,
     "partitioner.balance": (lambda v: v > 1 and math.isfinite(v), "above 1 (largest part over mean part)"),
     "checkpoint.every": _AT_LEAST_0,
     "checkpoint.keep": (lambda v: v >= 2, "at least 2, so that a damaged newest one is not the only one"),
@@ -69,6 +70,10 @@ def check(config: RunConfig) -> None:
             raise ConfigError(f"{key} is empty or holds a null byte; name a directory")
     if config.partitioner.name == "file" and not config.partitioner.path:
         raise ConfigError("partitioner=file needs partitioner.path (a text file or .npy with one part id per node)")
+    name, objective = config.partitioner.name, config.partitioner.objective
+    if objective not in ("auto", *OBJECTIVES.get(name, sum(OBJECTIVES.values(), ()))):
+        known = ", ".join(OBJECTIVES[name])
+        raise ConfigError(f"partitioner.objective={objective} is not one of partitioner={name}'s (accepts {known})")
 
 
 def _walk(config: Any, prefix: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:

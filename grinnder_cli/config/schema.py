@@ -76,14 +76,24 @@ class OptimizerConfig:
     """L2 penalty (adam, sgd) or decoupled decay (adamw)."""
 
 
+OBJECTIVES = {"grinnder": ("alpha", "switching", "spinner"), "metis": ("cut", "volume")}
+"""partitioner.objective by partitioner, the default first."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PartitionerConfig:
-    name: str = one_of("auto", "metis", "contiguous", "random", "file")
-    """auto: metis."""
-    objective: str = one_of("cut", "volume")
-    """What metis minimises: the edge cut or the communication volume."""
+    name: str = one_of("auto", "grinnder", "metis", "kaminpar", "contiguous", "random", "file")
+    """auto: grinnder where its native library is there, else metis."""
+    objective: str = one_of("auto", "alpha", "switching", "spinner", "cut", "volume")
+    """What is minimised; auto: the first. grinnder: alpha (own + halo rows), switching, spinner (label propagation).
+    metis: cut (edges), volume (communication)."""
+    init: str = one_of("auto", "levels", "stream")
+    """Where grinnder's alpha starts: levels (multilevel), stream (one pass over the nodes, less memory, larger halos);
+    auto: levels where they fit memory.host."""
+    max_rounds: int = 50
+    """Most rounds of grinnder's halo refinement or label propagation."""
     balance: float = 1.1
-    """Largest part over mean part that metis may make."""
+    """Largest part over mean part that grinnder, metis and kaminpar may make."""
     path: str | None = None
     """partitioner=file: text with one part id per line, or .npy of N integers."""
 

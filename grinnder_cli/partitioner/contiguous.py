@@ -1,11 +1,10 @@
 """partitioner=contiguous: equal ranges of node ids. No thought, no time: right when ids carry locality."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from grinnder_cli.config.schema import PartitionerConfig
 from grinnder_cli.dataset.graph import Graph
+from grinnder_cli.partitioner.watch import Check, Told, unwatched
 
 
 def equal_ranges(num_nodes: int, parts: int) -> np.ndarray:
@@ -16,7 +15,7 @@ def equal_ranges(num_nodes: int, parts: int) -> np.ndarray:
 
 
 def assign(
-    graph: Graph, parts: int, config: PartitionerConfig, seed: int, check: Callable[[], None] = lambda: None
+    graph: Graph, parts: int, config: PartitionerConfig, seed: int, check: Check = unwatched, told: Told | None = None
 ) -> np.ndarray:
     """Part of every node, int32 [N], ascending with the id."""
     return equal_ranges(graph.num_nodes, parts)

@@ -1,6 +1,5 @@
 """partitioner=file: an assignment made elsewhere, one part id per node, checked before it is used."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from grinnder_cli.config.schema import PartitionerConfig
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import ConfigError, DataError
+from grinnder_cli.partitioner.watch import Check, Told, unwatched
 
 
 def _read(path: Path) -> np.ndarray:
@@ -32,7 +32,7 @@ def _read(path: Path) -> np.ndarray:
 
 
 def assign(
-    graph: Graph, parts: int, config: PartitionerConfig, seed: int, check: Callable[[], None] = lambda: None
+    graph: Graph, parts: int, config: PartitionerConfig, seed: int, check: Check = unwatched, told: Told | None = None
 ) -> np.ndarray:
     """Part of every node, int32 [N], from `config.path`.
 

@@ -7,46 +7,49 @@ import numpy as np
 from grinnder_cli.config.schema import PartitionerConfig
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import ConfigError
-from grinnder_cli.partitioner import contiguous, file, metis, random
+from grinnder_cli.partitioner import contiguous, file, grinnder, kaminpar, metis, random
+from grinnder_cli.partitioner.choice import Choice, settle
+from grinnder_cli.partitioner.watch import Check, Told, unwatched
 
-Assign = Callable[[Graph, int, PartitionerConfig, int, Callable[[], None]], np.ndarray]
+Assign = Callable[[Graph, int, PartitionerConfig, int, Check, Told | None], np.ndarray]
 
 METHODS: dict[str, Assign] = {
+    "grinnder": grinnder.assign,
     "metis": metis.assign,
+    "kaminpar": kaminpar.assign,
     "contiguous": contiguous.assign,
     "random": random.assign,
     "file": file.assign,
 }
-AUTO = "metis"
 
 
-def resolve(name: str) -> str:
-    """The method behind a name: auto is metis.
+def resolve(config: PartitionerConfig, parts: int, num_nodes: int, num_edges: int, budget: int | None = None) -> Choice:
+    """The method and settings behind a configuration, see `settle`.
 
     Raises:
         ConfigError: there is no such method.
     """
-    name = AUTO if name == "auto" else name
-    if name not in METHODS:
-        raise ConfigError(f"no partitioner is called {name!r}; there are: auto, {', '.join(METHODS)}")
-    return name
+    if config.name not in ("auto", *METHODS):
+        raise ConfigError(f"no partitioner is called {config.name!r}; there are: auto, {', '.join(METHODS)}")
+    return settle(config, parts, num_nodes, num_edges, budget)
 
 
 def assign(
-    graph: Graph, parts: int, config: PartitionerConfig, seed: int, check: Callable[[], None] = lambda: None
+    graph: Graph, parts: int, config: PartitionerConfig, seed: int, check: Check = unwatched, told: Told | None = None
 ) -> np.ndarray:
     """Part of every node, int32 [N], every part with at least one node.
 
     Args:
         parts: P, 1..N. With P = 1 no method is called.
         seed: for the methods that draw.
-        check: called between phases; may raise to stop.
+        check: called between phases and while a library works; may raise to stop.
+        told: gets what the method says of its work.
 
     Raises:
         ConfigError: parts < 1 or > N, unknown or impossible method.
         DataError: partitioner=file and the file does not fit the graph.
     """
-    method = METHODS[resolve(config.name)]
+    config = resolve(config, parts, graph.num_nodes, graph.num_edges).config
     if parts < 1:
         raise ConfigError(f"parts={parts}; it must be at least 1")
     if parts > graph.num_nodes:
@@ -56,7 +59,7 @@ def assign(
     check()
     if parts == 1:
         return np.zeros(graph.num_nodes, dtype=np.int32)
-    assignment = method(graph, parts, config, seed, check)
+    assignment = METHODS[config.name](graph, parts, config, seed, check, told)
     sizes = np.bincount(assignment, minlength=parts)
     assert assignment.shape == (graph.num_nodes,) and len(sizes) == parts and sizes.all(), "a method broke its promise"
     check()
@@ -68,15 +71,22 @@ METIS_BYTES_PER_EDGE = 140
 METIS_BYTES_PER_NODE = 64
 
 
-def assign_bytes(num_nodes: int, num_edges: int, name: str, *, symmetric: bool = True) -> int:
+KAMINPAR_BYTES_PER_EDGE = 60
+"""Its own graph and levels, and ours while the file is written."""
+
+
+def assign_bytes(num_nodes: int, num_edges: int, config: PartitionerConfig, *, symmetric: bool = True) -> int:
     """Estimated peak of anonymous host memory while `assign` runs.
 
     Args:
         num_edges: directed edges of the graph.
-        name: the method, auto included.
-        symmetric: False for a directed graph, of which METIS may see up to twice the edges.
+        config: as `resolve` returns it.
+        symmetric: False for a directed graph, of which libraries may see up to twice the edges.
     """
-    if resolve(name) != "metis":
+    if config.name == "grinnder":
+        return grinnder.need_bytes(num_nodes, num_edges, config, symmetric=symmetric)
+    if config.name not in ("metis", "kaminpar"):
         return 40 * num_nodes + (1 << 20)
     seen = num_edges if symmetric else 2 * num_edges
-    return METIS_BYTES_PER_EDGE * seen + METIS_BYTES_PER_NODE * num_nodes + (4 << 20)
+    each = METIS_BYTES_PER_EDGE if config.name == "metis" else KAMINPAR_BYTES_PER_EDGE
+    return each * seen + METIS_BYTES_PER_NODE * num_nodes + (4 << 20)

@@ -20,6 +20,7 @@ from grinnder_cli.config.schema import PartitionerConfig
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import ConfigError, EnvironmentProblem
 from grinnder_cli.partitioner.contiguous import equal_ranges
+from grinnder_cli.partitioner.watch import Check, Told, unwatched
 
 LOOK_S = 0.01
 """Seconds between two looks at whether METIS is done or a signal came."""
@@ -29,7 +30,7 @@ SMALLEST_MEAN = 4
 
 
 def assign(
-    graph: Graph, parts: int, config: PartitionerConfig, seed: int, check: Callable[[], None] = lambda: None
+    graph: Graph, parts: int, config: PartitionerConfig, seed: int, check: Check = unwatched, told: Told | None = None
 ) -> np.ndarray:
     """Part of every node, int32 [N]; no part is empty.
 
@@ -54,7 +55,7 @@ def assign(
     return fill_empty_parts(assignment, parts)
 
 
-def symmetric_copy(graph: Graph, check: Callable[[], None] = lambda: None) -> tuple[np.ndarray, np.ndarray]:
+def symmetric_copy(graph: Graph, check: Check = unwatched) -> tuple[np.ndarray, np.ndarray]:
     """Every edge in both directions once, no self loops: indptr int64 [N+1] and indices int64, rows sorted.
 
     An edge is one int64 key on the way, so that a single in-place sort does it all.
@@ -90,8 +91,8 @@ def _cut_breadth_order(indptr: np.ndarray, indices: np.ndarray, parts: int) -> n
     return assignment
 
 
-def interruptible(call: Callable[[], np.ndarray], num_nodes: int, check: Callable[[], None]) -> np.ndarray:
-    """`call()`, int32 [N], in a child process, so that `check` may stop it: METIS holds Python's lock to its end.
+def interruptible(call: Callable[[], np.ndarray], num_nodes: int, check: Check, library: str = "METIS") -> np.ndarray:
+    """`call()`, int32 [N], in a child process, so that `check` may stop it: the library holds Python's lock to its end.
 
     The child is a fork: it shares the graph with us, calls the library and nothing else, and leaves its result in
     memory both can see.
@@ -120,7 +121,7 @@ def interruptible(call: Callable[[], np.ndarray], num_nodes: int, check: Callabl
         raise
     if ended[1]:
         raise EnvironmentProblem(
-            f"METIS ended with status {ended[1]}, most likely out of memory; set partitioner=contiguous or random"
+            f"{library} ended with status {ended[1]}, most likely out of memory; set partitioner=contiguous or random"
         )
     return np.frombuffer(shared, np.int32, num_nodes).copy()
 

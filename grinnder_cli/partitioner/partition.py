@@ -63,10 +63,10 @@ class Partition:
 
 def store_key(graph: Graph, parts: int, config: PartitionerConfig, seed: int) -> str:
     """Digest of all that decides a partition."""
+    config = methods.resolve(config, parts, graph.num_nodes, graph.num_edges).config
     settings = asdict(config)
     if config.name == "file" and config.path and Path(config.path).is_file():
         settings["path"] = hashlib.sha256(Path(config.path).read_bytes()).hexdigest()
-    settings["name"] = methods.resolve(config.name)
     seed = 0 if settings["name"] in ("contiguous", "file") or parts == 1 else seed
     text = json.dumps([3, graph.fingerprint, parts, settings, seed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -100,9 +100,11 @@ def partition(
     reused = archive.exists(path)
     if not reused:
         start = time.perf_counter()
-        assign = methods.assign(graph, parts, config, seed, check)
+        told: dict = {}
+        assign = methods.assign(graph, parts, config, seed, check, told)
         check()
         arrays, facts = _describe(graph, assign, parts, check)
+        facts |= told
         facts["partition_s"] = time.perf_counter() - start
 
         def write(writer: archive.Writer) -> None:
@@ -117,10 +119,10 @@ def partition(
     return Partition(path=path, key=key, symmetric=facts.pop("symmetric"), facts=facts, reused=reused, **arrays)
 
 
-def describe_bytes(num_nodes: int, num_edges: int, parts: int, name: str) -> int:
-    """Estimated peak of anonymous host memory while `partition` makes a store, bytes."""
+def describe_bytes(num_nodes: int, num_edges: int, parts: int, config: PartitionerConfig) -> int:
+    """Estimated peak of anonymous host memory while `partition` makes a store, bytes; `config` as resolved."""
     rows = num_nodes * (4 + 1 + 2 + 3 * 8)  # assignment, boundary, group, order and what makes it
-    assign = methods.assign_bytes(num_nodes, num_edges, name, symmetric=False) if parts > 1 else 0
+    assign = methods.assign_bytes(num_nodes, num_edges, config, symmetric=False) if parts > 1 else 0
     return max(assign, 4 * num_nodes + overview_bytes(num_nodes, num_edges, parts), rows) + (2 << 20)
 
 

@@ -4,6 +4,7 @@ Each stage reuses its store where it can. Before a stage builds anything its hos
 compared with the budget, so that a run which cannot fit says so first.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from grinnder_cli.errors import ConfigError, DataError, DoesNotFit
 from grinnder_cli.executor import prepare
 from grinnder_cli.executor.objective import Objective, objective_of
 from grinnder_cli.model.spec import ModelSpec, describe
-from grinnder_cli.partitioner import blocks, operator
+from grinnder_cli.partitioner import blocks, methods, operator
 from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
 from grinnder_cli.partitioner.partition import Partition, describe_bytes, partition, store_key, store_path
 from grinnder_cli.plan.memory import SLACK_BYTES, pyg_bytes, pyg_input_bytes
@@ -29,6 +30,7 @@ from grinnder_cli.plan.planner import Plan, make_plan
 from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.memory import Limit, host_limit
 
+_log = logging.getLogger("grinnder.preparation")
 Check = Callable[[], None]
 Afford = Callable[[str, int, Limit], None]
 WORTHWHILE = 0.9
@@ -176,12 +178,15 @@ def _partition(
     config: RunConfig, graph: Graph, parts: int, folder: Path, budget: Limit, check: Check, afford: Afford
 ) -> tuple[Partition, float]:
     """(Partition, seconds spent now)."""
-    key = store_key(graph, parts, config.partitioner, config.seed)
+    choice = methods.resolve(config.partitioner, parts, graph.num_nodes, graph.num_edges, budget.bytes)
+    key = store_key(graph, parts, choice.config, config.seed)
     if not archive.exists(store_path(folder, key)):
-        needs = describe_bytes(graph.num_nodes, graph.num_edges, parts, config.partitioner.name)
+        if choice.why and parts > 1:
+            _log.info("%s", choice.why)
+        needs = describe_bytes(graph.num_nodes, graph.num_edges, parts, choice.config)
         afford(f"partitioning {graph.name}", needs, budget)
     start = time.perf_counter()
-    made = partition(graph, parts, config.partitioner, config.seed, folder, check=check)
+    made = partition(graph, parts, choice.config, config.seed, folder, check=check)
     return made, 0.0 if made.reused else time.perf_counter() - start
 
 

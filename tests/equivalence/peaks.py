@@ -25,7 +25,7 @@ for memory in (0, 1 << 40):
     settings = PartitionerConfig(name="random")
     with PeakSampler(0.0005) as peak:
         part = partition(graph, 8, settings, 0, place)
-    estimate = describe_bytes(graph.num_nodes, graph.num_edges, 8, "random")
+    estimate = describe_bytes(graph.num_nodes, graph.num_edges, 8, PartitionerConfig(name="random"))
     rows.append({"phase": "partition", "peak": peak.peak_above_baseline, "estimate": estimate})
     sizes = operator_sizes(graph, part, loops="one", weighted=True, dtype="float32")
     release_freed_memory()

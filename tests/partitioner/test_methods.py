@@ -1,60 +1,15 @@
 """Assignments: every node in one part, no part empty, no graph that crashes the library."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from graphs import awkward, edge_cut, grid, make_graph
 
 from grinnder_cli.config.schema import PartitionerConfig
-from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import ConfigError, DataError
 from grinnder_cli.partitioner import methods, metis
 
 
-def make_graph(src: np.ndarray, dst: np.ndarray, n: int) -> Graph:
-    """A Graph with edges only."""
-    order = np.lexsort((src, dst))
-    none = np.zeros(n, np.uint8)
-    return Graph(
-        name="made",
-        fingerprint="0" * 64,
-        path=Path(),
-        indptr=np.concatenate([[0], np.cumsum(np.bincount(dst, minlength=n))]).astype(np.int64),
-        indices=src[order].astype(np.int32),
-        weight=None,
-        x=np.zeros((n, 1), np.float32),
-        y=np.zeros(n, np.int8),
-        train_mask=none,
-        val_mask=none,
-        test_mask=none,
-        num_classes=1,
-        raw_edges=len(src),
-        notes=(),
-    )
-
-
-def grid(side: int) -> Graph:
-    """side x side nodes, every edge one way: directed on purpose."""
-    ids = np.arange(side * side).reshape(side, side)
-    src = np.concatenate([ids[:, :-1].ravel(), ids[:-1].ravel()])
-    dst = np.concatenate([ids[:, 1:].ravel(), ids[1:].ravel()])
-    return make_graph(src, dst, side * side)
-
-
-def awkward() -> Graph:
-    """Directed, with self loops, duplicates, a hub and many isolated nodes."""
-    rng = np.random.default_rng(3)
-    src = np.concatenate([rng.integers(0, 60, 150), np.arange(60), np.full(80, 7), [5, 5, 5]])
-    dst = np.concatenate([rng.integers(0, 60, 150), np.arange(60), rng.integers(0, 60, 80), [6, 6, 6]])
-    return make_graph(src, dst, 100)
-
-
-def edge_cut(graph: Graph, assignment: np.ndarray) -> int:
-    dst = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-    return int(np.count_nonzero(assignment[dst] != assignment[graph.indices]))
-
-
-@pytest.mark.parametrize("name", ["auto", "metis", "contiguous", "random"])
+@pytest.mark.parametrize("name", ["auto", "grinnder", "metis", "contiguous", "random"])
 @pytest.mark.parametrize("parts", [1, 2, 3, 16, 64])
 @pytest.mark.parametrize("make", [lambda: grid(8), lambda: make_graph(np.empty(0, int), np.empty(0, int), 64), awkward])
 def test_every_node_in_one_part_no_part_empty(make, name, parts):
@@ -201,9 +156,14 @@ def test_file_missing_pickled_or_not_named(tmp_path):
 
 
 def test_estimates_grow_with_the_graph():
-    assert methods.assign_bytes(1000, 10**6, "auto") == methods.assign_bytes(1000, 10**6, "metis") > 10**8
-    assert methods.assign_bytes(1000, 10**6, "metis", symmetric=False) > methods.assign_bytes(1000, 10**6, "metis")
-    assert methods.assign_bytes(1000, 10**6, "random") < 10**7
+    def needs(name: str, edges: int = 10**6, symmetric: bool = True, **keys) -> int:
+        return methods.assign_bytes(1000, edges, PartitionerConfig(name=name, **keys), symmetric=symmetric)
+
+    assert needs("metis") > 10**8 > needs("kaminpar") > needs("grinnder") > 10**7 > needs("random")
+    for name in ("metis", "kaminpar", "grinnder"):
+        assert needs(name, symmetric=False) > needs(name)
+        assert needs(name, int(3.7e9)) > 3.7e9, "no 32-bit arithmetic"
+    assert needs("grinnder", init="levels") > needs("grinnder", init="stream") > needs("grinnder", objective="spinner")
 
 
 def test_a_signal_stops_metis_while_it_works(monkeypatch):
