@@ -18,7 +18,7 @@ from grinnder_cli.model.kernels import spmm
 from grinnder_cli.partitioner.layout import append, map_chunk
 from grinnder_cli.partitioner.operator import Operator, OperatorSizes, chunk_file
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
 """Rows of X that are gathered or scaled at a time."""
 
 
@@ -38,14 +38,14 @@ def ax_bytes(sizes: OperatorSizes, memory: int | None = None) -> int:
 
 
 def _fixed_bytes(sizes: OperatorSizes) -> int:
-    """A part's [own | halo], its result and topology, two blocks on their way, all scales."""
+    """A part's [own | halo], result, topology and halo lists, blocks on their way (and the heap's share), scales."""
     width, itemsize = sizes.features[0], np.dtype(sizes.dtype).itemsize
     halo = sizes.halo_in.sum(1)
-    rows = (2 * sizes.rows + halo) * width * itemsize + 8 * sizes.rows
-    blocks = 4 * min(BLOCK_BYTES, int((sizes.rows + halo).max()) * width * max(itemsize, sizes.features[1]))
+    rows = (2 * sizes.rows + halo) * width * itemsize + 8 * sizes.rows + 20 * halo
+    blocks = 8 * min(BLOCK_BYTES, int((sizes.rows + halo).max()) * width * max(itemsize, sizes.features[1]))
     part = int((rows + sizes.edges_in * (4 + itemsize * sizes.weighted)).max())
     largest_sent = int(sizes.halo_in.max()) * width * sizes.features[1]  # one reader's rows of one owner are not cut
-    return part + blocks + 2 * largest_sent + int(sizes.rows.sum()) * itemsize + 4 * sizes.halo_in.nbytes
+    return (1 << 20) + part + blocks + 2 * largest_sent + int(sizes.rows.sum()) * itemsize + 4 * sizes.halo_in.nbytes
 
 
 def _halo_bytes(sizes: OperatorSizes) -> int:
