@@ -194,8 +194,9 @@ class RunConfig:
     """Width between layers."""
     parts: int | str = "auto"
     """Partitions; auto: the smallest power of two that fits memory.host."""
-    metric: str = one_of("auto", "accuracy", "f1_micro")
-    """What evaluations report; auto: f1_micro for multi-label targets, else accuracy."""
+    metric: str = one_of("auto", "accuracy", "f1_micro", "rocauc")
+    """What evaluations report; auto: f1_micro for multi-label targets, rocauc for two classes of a heterophilous set,
+    else accuracy."""
     seed: int = 0
     """Seed of weights, dropout and partitioner, in [0, 2^32)."""
     device: str = one_of("auto", "cpu", "cuda")

@@ -86,7 +86,9 @@ class PlannedRunner:
                 self.close()
                 raise
         where = next(model.parameters()).device
-        self._tallies = Tally(where), Tally(where)
+        dtype = next(model.parameters()).dtype
+        # The scores of training forwards are not looked at.
+        self._tallies = Tally(where), Tally(where, nodes=objective.nodes, dtype=dtype)
         self._kept = -1
         """The epoch the model keeps for a device."""
         self._early: tuple[float, float] | None = None

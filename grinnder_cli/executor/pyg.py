@@ -13,7 +13,7 @@ from torch import Tensor
 
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import ConfigError
-from grinnder_cli.executor.objective import Objective
+from grinnder_cli.executor.objective import Objective, ranking_pct
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Tally
 from grinnder_cli.model.gcn import GCN
@@ -112,6 +112,10 @@ class PyGRunner:
     def _evaluate(self, epoch: int) -> tuple[float | None, float | None, float | None]:
         self.model.eval()
         logits, tally = self._logits(epoch), Tally()
+        if self._objective.ranked:
+            scores = self._objective.scores(logits)
+            train, val, test = (ranking_pct(scores[mask], self._y[mask] == 1) for mask in self._masks)
+            return train, val, test
         for role, mask in enumerate(self._masks):
             tally.correct[role], tally.counted[role] = map(int, self._objective.count(logits, self._y, mask))
         return tally.score_pct(0), tally.score_pct(1), tally.score_pct(2)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from grinnder_cli.executor.objective import Objective
+from grinnder_cli.executor.objective import Objective, ranking_pct
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.device import device_rows
@@ -25,9 +25,18 @@ class Tally:
     Attributes:
         loss: float64 scalar, sum over labelled training rows.
         correct, counted: int64 [3], numerator and denominator of the metric per role (train, val, test).
+        scores: float [N] by original id, where the metric ranks.
+        kinds: uint8 [N], role bits and, from bit 3, the class.
+
+    Args:
+        nodes: N where the metric ranks, else 0.
     """
 
-    def __init__(self, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, device: torch.device | str = "cpu", *, nodes: int = 0, dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.scores = torch.zeros(nodes, dtype=dtype, device=device)
+        self.kinds = torch.zeros(nodes, dtype=torch.uint8, device=device)
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         self.correct, self.counted = (torch.zeros(len(ROLES), dtype=torch.int64, device=device) for _ in range(2))
 
@@ -38,6 +47,10 @@ class Tally:
 
     def score_pct(self, role: int) -> float | None:
         """The metric of a role, per cent; None where there is nothing to score."""
+        if len(self.scores):
+            kinds = self.kinds.cpu()
+            member = (kinds >> role & 1).bool()
+            return ranking_pct(self.scores.cpu()[member], (kinds[member] >> len(ROLES)).bool())
         correct, counted = int(self.correct[role]), int(self.counted[role])
         return 100.0 * correct / counted if counted else None
 
@@ -148,7 +161,7 @@ class Stages:
                 logits = self.model.logits(leaf, weight=late)
             target, role = targets[rows], nodes.role[rows]
             if evaluate:
-                self._count(logits.detach(), target, role, tally)
+                self._count(logits.detach(), target, role, nodes.id[rows], tally)
             if not train:
                 continue
             part = self.objective.losses(logits, target, (role & 1).bool())
@@ -161,7 +174,11 @@ class Stages:
                 else:
                     torch.mul(leaf.grad, nodes.scale[rows, None], out=dz[rows])
 
-    def _count(self, logits: Tensor, target: Tensor, role: Tensor, tally: Tally) -> None:
+    def _count(self, logits: Tensor, target: Tensor, role: Tensor, ids: Tensor, tally: Tally) -> None:
+        if self.objective.ranked:
+            tally.scores[ids] = self.objective.scores(logits)
+            tally.kinds[ids] = role | (target == 1).to(torch.uint8) << len(ROLES)
+            return
         for bit in range(len(ROLES)):
             correct, counted = self.objective.count(logits, target, (role >> bit & 1).bool())
             tally.correct[bit] += correct

@@ -24,7 +24,7 @@ def warm_up(spec: ModelSpec, objective: Objective, *, ax: bool, rows: int, dtype
     """
     device = gpu.device if gpu else torch.device("cpu")
     model = build(spec, 0, dtype).to(device)
-    stages, tally = Stages(model, ax, objective, rows), Tally(device)
+    stages, tally = Stages(model, ax, objective, rows), Tally(device, nodes=rows, dtype=dtype)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)

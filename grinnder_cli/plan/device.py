@@ -147,6 +147,7 @@ def _fixed(program: PullProgram) -> int:
     model, itemsize = program.model, program.itemsize
     stretch = min(int(program.sizes.rows.max()), device_rows(model, itemsize))
     weights = WEIGHT_COPIES * model.parameter_count * itemsize
+    weights += program.scored * (itemsize + 1)
     return weights + DEVICE_TEMPORARIES * stretch * model.widest * itemsize + SLACK_BYTES
 
 

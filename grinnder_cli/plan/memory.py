@@ -44,6 +44,9 @@ ACCESS_BYTES, EPOCH_KINDS = 512, 6
 """The plan's own objects, measured (up to 440 bytes for each access of each kind of epoch), and how many kinds of epoch
 there are: of even and odd number, the first, the last, and those that evaluate."""
 
+RANKING_BYTES = 48
+"""For each node: its score and class, and what sorting those of a role takes."""
+
 SLACK_BYTES = 4 << 20
 """Tables, checkpoints, what is too small to be named."""
 
@@ -114,7 +117,7 @@ def need(program: PullProgram, *, device: bool = False, bounce: int = 0) -> Need
         recorded * _recording_bytes(program),
         bounce,
     ]
-    fixed += [SLACK_BYTES, 0 if device else _temporaries(program)]
+    fixed += [SLACK_BYTES, 0 if device else _temporaries(program), program.scored * RANKING_BYTES]
     return Need(
         fixed=sum(fixed),
         visit=visit,

@@ -128,6 +128,7 @@ def make_plan(
     *,
     device_budget: int | None = None,
     first: int = 0,
+    scored: int = 0,
 ) -> Plan:
     """Choose ax, exchange, what is computed again, cache and what stays on the device, and predict the run.
 
@@ -135,6 +136,7 @@ def make_plan(
         budget: host memory the run may use, bytes.
         device_budget: device memory the run may use, bytes; None: visits are computed in host memory.
         first: the epoch this process starts with, counted from 0.
+        scored: nodes whose scores an evaluation keeps.
 
     Returns:
         The plan; check `fits`. Where the budget is too small the plan shows the least that works.
@@ -155,7 +157,7 @@ def make_plan(
         """The steps, with what stays on the device left out of them."""
         plain = PullProgram(
             model=model, sizes=sizes, itemsize=itemsize, ax=ax, gathered=gathered, recomputed=recomputed - gathered,
-            first=first, last=until, eval_every=config.eval_every,
+            first=first, last=until, eval_every=config.eval_every, scored=scored,
         )  # fmt: skip
         if device_budget is None:
             return plain

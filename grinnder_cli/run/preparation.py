@@ -143,6 +143,7 @@ def prepare_run(
     if not train_rows:
         raise DataError(f"dataset {graph.name} has no labelled training node; set dataset.split=random")
     model = describe(config, graph.num_features, graph.num_classes)
+    objective = objective_of(graph, config.metric)
     if method != "pull" and config.parts not in ("auto", 1):
         raise ConfigError(f"method={method} holds the whole graph: parts={config.parts} cannot be; leave parts out")
 
@@ -151,7 +152,7 @@ def prepare_run(
         parts = int(counts[-1])
         part, seconds = _partition(config, graph, parts, folder, budget, check, afford)
         sizes = operator_sizes(graph, part, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
-        plan = _plan(config, model, sizes, budget, device, first) if method != "pyg" else None
+        plan = _plan(config, model, objective, sizes, budget, device, first) if method != "pyg" else None
         if plan is None or plan.fits or config.parts != "auto" or 2 * parts > graph.num_nodes:
             break
         host = plan.capacity < 0 or plan.device is None
@@ -163,15 +164,22 @@ def prepare_run(
         check()
     return Prepared(
         data_dir=folder, budget=budget, device=device, graph=graph, partition=part, sizes=sizes, model=model,
-        method=method, plan=plan, objective=objective_of(graph, config.metric),
+        method=method, plan=plan, objective=objective,
         train_rows=train_rows, partition_s=seconds, searched=config.parts == "auto",
     )  # fmt: skip
 
 
 def _plan(
-    config: RunConfig, model: ModelSpec, sizes: OperatorSizes, budget: Limit, device: Limit | None, first: int
+    config: RunConfig,
+    model: ModelSpec,
+    objective: Objective,
+    sizes: OperatorSizes,
+    budget: Limit,
+    device: Limit | None,
+    first: int,
 ) -> Plan:
-    return make_plan(config, model, sizes, budget.bytes, device_budget=device.bytes if device else None, first=first)
+    allowed = device.bytes if device else None
+    return make_plan(config, model, sizes, budget.bytes, device_budget=allowed, first=first, scored=objective.nodes)
 
 
 def _partition(
@@ -236,7 +244,7 @@ def _what_fits(config: RunConfig, prepared: Prepared) -> str:
         made, _ = _partition(config, graph, parts, prepared.data_dir, prepared.budget, lambda: None, _ignore)
         model = prepared.model
         sizes = operator_sizes(graph, made, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
-        tier = _plan(config, model, sizes, prepared.budget, prepared.device, 0).device
+        tier = _plan(config, model, prepared.objective, sizes, prepared.budget, prepared.device, 0).device
         if tier and tier.fits:
             return f"parts={parts} fits ({units.format_size(tier.least)})"
         parts *= 2

@@ -31,6 +31,7 @@ class PullProgram:
         first, last: epochs of this process, counted from 0, both included.
         eval_every: epochs between evaluations; `last` is always evaluated.
         resident: chunks that stay on the device.
+        scored: nodes whose scores an evaluation keeps, to rank them.
     """
 
     model: ModelSpec
@@ -43,6 +44,7 @@ class PullProgram:
     eval_every: int
     recomputed: frozenset[str] = frozenset()
     resident: frozenset[Chunk] = frozenset()
+    scored: int = 0
     _passes: dict = field(default_factory=dict, repr=False, compare=False)
 
     # ------------------------------------------------------------------ tensors
