@@ -11,8 +11,7 @@ from grinnder_cli.config.paths import data_dir
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.config.sizes import format_size
 from grinnder_cli.errors import ConfigError
-from grinnder_cli.partitioner import methods
-from grinnder_cli.partitioner.partition import Partition, partition
+from grinnder_cli.partitioner.partition import Partition, partition, settled
 from grinnder_cli.run.memory import PeakSampler
 
 
@@ -30,7 +29,7 @@ def run(config: RunConfig, flags: frozenset[str]) -> int:
     folder = data_dir(config.data)
     graph = dataset.load(dataset.located(config.dataset, folder), folder, memory=host_budget(config).bytes)
     parts = int(config.parts)
-    choice = methods.resolve(config.partitioner, parts, graph.num_nodes, graph.num_edges, host_budget(config).bytes)
+    choice = settled(graph, parts, config.partitioner, config.seed, folder, host_budget(config).bytes)
     if config.progress != "off":
         _say_progress()
         if choice.why:

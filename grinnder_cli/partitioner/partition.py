@@ -17,6 +17,7 @@ from grinnder_cli.config.schema import PartitionerConfig
 from grinnder_cli.dataset import archive
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.partitioner import methods
+from grinnder_cli.partitioner.choice import Choice
 from grinnder_cli.partitioner.overview import look, overview_bytes
 
 
@@ -75,6 +76,18 @@ def store_key(graph: Graph, parts: int, config: PartitionerConfig, seed: int) ->
 def store_path(data_dir: Path, key: str) -> Path:
     """Where the partition with that key lives."""
     return data_dir / "partitions" / key
+
+
+def settled(graph: Graph, parts: int, config: PartitionerConfig, seed: int, data_dir: Path, budget: int) -> Choice:
+    """What auto stands for: what is in the store already, else what `budget` bytes of host memory allow.
+
+    Parts made once, perhaps with more memory, are those of every later run: a budget must not change results.
+    """
+    free, bound = (methods.resolve(config, parts, graph.num_nodes, graph.num_edges, limit) for limit in (None, budget))
+    for choice in (free, bound):
+        if archive.exists(store_path(data_dir, store_key(graph, parts, choice.config, seed))):
+            return choice
+    return bound
 
 
 def partition(

@@ -22,9 +22,9 @@ from grinnder_cli.errors import ConfigError, DataError, DoesNotFit
 from grinnder_cli.executor import prepare
 from grinnder_cli.executor.objective import Objective, objective_of
 from grinnder_cli.model.spec import ModelSpec, describe
-from grinnder_cli.partitioner import blocks, methods, operator
+from grinnder_cli.partitioner import blocks, operator
 from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
-from grinnder_cli.partitioner.partition import Partition, describe_bytes, partition, store_key, store_path
+from grinnder_cli.partitioner.partition import Partition, describe_bytes, partition, settled, store_key, store_path
 from grinnder_cli.plan.memory import SLACK_BYTES, pyg_bytes, pyg_input_bytes
 from grinnder_cli.plan.planner import Plan, make_plan
 from grinnder_cli.run.device import device_limit
@@ -186,7 +186,7 @@ def _partition(
     config: RunConfig, graph: Graph, parts: int, folder: Path, budget: Limit, check: Check, afford: Afford
 ) -> tuple[Partition, float]:
     """(Partition, seconds spent now)."""
-    choice = methods.resolve(config.partitioner, parts, graph.num_nodes, graph.num_edges, budget.bytes)
+    choice = settled(graph, parts, config.partitioner, config.seed, folder, budget.bytes)
     key = store_key(graph, parts, choice.config, config.seed)
     if not archive.exists(store_path(folder, key)):
         if choice.why and parts > 1:

@@ -7,6 +7,7 @@ from grinnder_cli.config import checks
 from grinnder_cli.config.schema import PartitionerConfig, RunConfig
 from grinnder_cli.errors import ConfigError, EnvironmentProblem
 from grinnder_cli.partitioner import choice, grinnder, kaminpar, methods
+from grinnder_cli.partitioner import partition as partition_module
 from grinnder_cli.partitioner._native import partition_library
 
 built = pytest.mark.skipif(partition_library().lib is None, reason=partition_library().reason)
@@ -89,3 +90,16 @@ def test_kaminpar(monkeypatch):
     monkeypatch.setitem(sys.modules, "kaminpar", None)
     with pytest.raises(EnvironmentProblem, match="kaminpar package: pip install"):
         kaminpar.assign(grid(30), 4, PartitionerConfig(name="kaminpar"), 0)
+
+
+@built
+def test_parts_in_the_store_are_taken_whatever_the_budget(tmp_path, monkeypatch):
+    monkeypatch.setattr(choice, "SMALL_BYTES", 0)
+    graph = grid(30)
+    little, plenty = (partition_module.settled(graph, 4, PartitionerConfig(), 7, tmp_path, b) for b in (1, 1 << 40))
+    assert (little.config.init, plenty.config.init) == ("stream", "levels")
+    made = partition_module.partition(graph, 4, plenty.config, 7, tmp_path)
+    again = partition_module.settled(graph, 4, PartitionerConfig(), 7, tmp_path, 1)
+    assert again.config == plenty.config
+    assert partition_module.partition(graph, 4, again.config, 7, tmp_path).key == made.key
+    assert partition_module.settled(graph, 4, PartitionerConfig(), 8, tmp_path, 1).config.init == "stream"

@@ -23,8 +23,11 @@ from grinnder_cli.config.schema import (
 from grinnder_cli.run.preparation import prepare_run
 
 MIB = 1 << 20
-CONFIGURATIONS = 20 if os.environ.get("GRINNDER_FULL_MATRIX") == "1" else 5
-"""GRINNDER_FULL_MATRIX=1: all of them."""
+CONFIGURATIONS = 20
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("GRINNDER_FULL_MATRIX") != "1", reason="minutes of whole runs; GRINNDER_FULL_MATRIX=1 makes them"
+)
 
 
 def draw(seed: int, folder) -> RunConfig:
