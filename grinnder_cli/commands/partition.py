@@ -26,10 +26,10 @@ def run(config: RunConfig, flags: frozenset[str]) -> int:
 
     if config.parts == "auto":
         raise ConfigError("partition needs a number of parts; set parts=N")
-    folder = data_dir(config.data)
-    graph = dataset.load(dataset.located(config.dataset, folder), folder, memory=host_budget(config).bytes)
+    folder, budget = data_dir(config.data), host_budget(config).bytes
+    graph = dataset.load(dataset.located(config.dataset, folder), folder, memory=budget)
     parts = int(config.parts)
-    choice = settled(graph, parts, config.partitioner, config.seed, folder, host_budget(config).bytes)
+    choice = settled(graph, parts, config.partitioner, config.seed, folder, budget)
     if config.progress != "off":
         _say_progress()
         if choice.why:

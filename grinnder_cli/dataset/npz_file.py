@@ -16,7 +16,7 @@ from grinnder_cli.dataset.arrays import Header
 from grinnder_cli.dataset.source import BLOCK_BYTES, rows_per_block
 from grinnder_cli.errors import DataError
 
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OSError)
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OSError)
 
 
 def _skip(stream: IO[bytes], count: int) -> None:
@@ -45,7 +45,7 @@ class NpzFile:
             self._zip = zipfile.ZipFile(path)
         except PermissionError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
-        except _BROKEN as error:
+        except _UNREADABLE as error:
             size = path.stat().st_size
             raise DataError(
                 f"{path} ({size} bytes) is truncated or no .npz file ({error}); fetch or save it again"
@@ -82,7 +82,7 @@ class NpzFile:
                 else:
                     raise ValueError(f"unknown npy version {version}")
                 offset = stream.tell()
-        except _BROKEN as error:
+        except _UNREADABLE as error:
             raise self._corrupt(key, error) from error
         if dtype.hasobject:
             raise DataError(
@@ -122,7 +122,7 @@ class NpzFile:
                     if not count:
                         stream.read(1)  # at the end of a member zipfile compares its checksum
                     yield np.frombuffer(data, dtype=header.dtype)
-        except _BROKEN as error:
+        except _UNREADABLE as error:
             raise self._corrupt(key, error) from error
 
     def rows(self, key: str) -> Iterator[np.ndarray]:

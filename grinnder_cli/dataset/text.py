@@ -22,7 +22,7 @@ GROWTH = 24
 
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
-_BROKEN = (EOFError, gzip.BadGzipFile, zlib.error)
+_UNREADABLE = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _raw_blocks(path: Path) -> Iterator[bytes]:
             yield data.removeprefix(_BOM)
             while data := file.read(BLOCK_BYTES):
                 yield data
-    except _BROKEN as error:
+    except _UNREADABLE as error:
         raise corrupt(path, error) from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}; check dataset.path") from error

@@ -145,7 +145,7 @@ class PlannedRunner:
         return EpochResult(
             epoch=epoch,
             train_loss=loss,
-            score_pct=tuple(after.score_pct(role) for role in range(3)) if evaluated else None,  # type: ignore[arg-type]
+            score_pct=after.scores_pct() if evaluated else None,
             epoch_time_s=forward + backward,
             forward_s=forward,
             backward_s=backward,

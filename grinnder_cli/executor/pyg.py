@@ -109,16 +109,15 @@ class PyGRunner:
         return self.model(self._x, self._adjacency, epoch)
 
     @torch.no_grad()
-    def _evaluate(self, epoch: int) -> tuple[float | None, float | None, float | None]:
+    def _evaluate(self, epoch: int) -> tuple[float | None, ...]:
         self.model.eval()
         logits, tally = self._logits(epoch), Tally()
         if self._objective.ranked:
             scores = self._objective.scores(logits)
-            train, val, test = (ranking_pct(scores[mask], self._y[mask] == 1) for mask in self._masks)
-            return train, val, test
+            return tuple(ranking_pct(scores[mask], self._y[mask] == 1) for mask in self._masks)
         for role, mask in enumerate(self._masks):
             tally.correct[role], tally.counted[role] = map(int, self._objective.count(logits, self._y, mask))
-        return tally.score_pct(0), tally.score_pct(1), tally.score_pct(2)
+        return tally.scores_pct()
 
     def close(self) -> None:
         """Nothing to release."""

@@ -24,7 +24,7 @@ class EpochResult:
 
     epoch: int
     train_loss: float
-    score_pct: tuple[float | None, float | None, float | None] | None
+    score_pct: tuple[float | None, ...] | None
     epoch_time_s: float
     forward_s: float
     backward_s: float

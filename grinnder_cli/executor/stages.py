@@ -45,14 +45,14 @@ class Tally:
         for sums in (self.loss, self.correct, self.counted):
             sums.zero_()
 
-    def score_pct(self, role: int) -> float | None:
-        """The metric of a role, per cent; None where there is nothing to score."""
+    def scores_pct(self) -> tuple[float | None, ...]:
+        """The metric of every role, per cent; None where there is nothing to score."""
         if len(self.scores):
-            kinds = self.kinds.cpu()
-            member = (kinds >> role & 1).bool()
-            return ranking_pct(self.scores.cpu()[member], (kinds[member] >> len(ROLES)).bool())
-        correct, counted = int(self.correct[role]), int(self.counted[role])
-        return 100.0 * correct / counted if counted else None
+            scores, kinds = self.scores.cpu(), self.kinds.cpu()
+            members = [(kinds >> role & 1).bool() for role in range(len(ROLES))]
+            return tuple(ranking_pct(scores[m], (kinds[m] >> len(ROLES)).bool()) for m in members)
+        sums = zip(self.correct.tolist(), self.counted.tolist(), strict=True)
+        return tuple(100.0 * correct / counted if counted else None for correct, counted in sums)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def warm_up(spec: ModelSpec, objective: Objective, *, ax: bool, rows: int, dtype
         stages.enter(x, nodes, y)
         stages.backward_enter(y, x, nodes)
     optimizer.step()
-    tally.score_pct(0)
+    tally.scores_pct()
     for parameter in model.parameters():  # as a checkpoint does
         parameter.detach().cpu()
     if gpu:

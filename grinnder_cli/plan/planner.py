@@ -142,9 +142,9 @@ def make_plan(
         The plan; check `fits`. Where the budget is too small the plan shows the least that works.
     """
     itemsize = np.dtype(config.dtype).itemsize
-    whole = config.method.name == "inmemory"
-    bounce = BOUNCE_BYTES.get(config.storage.name, 0) if device_budget is not None else 0
-    resident = whole and device_budget is None
+    whole, on_device = config.method.name == "inmemory", device_budget is not None
+    bounce = BOUNCE_BYTES.get(config.storage.name, 0) if on_device else 0
+    resident = whole and not on_device
     last = max(config.epochs, first + 1) - 1
     horizon = min(last, first + HORIZON)
     ax = _keep_ax(config, model, sizes, itemsize)
@@ -167,7 +167,7 @@ def make_plan(
         return replace(plain, resident=tiers[choice].resident, _passes={})
 
     def build(candidate: PullProgram, cache: str, *, single: bool = False) -> tuple[Schedule, Need, int]:
-        wants = need(candidate, device=device_budget is not None, bounce=bounce)
+        wants = need(candidate, device=on_device, bounce=bounce)
         if resident:
             everything = make_schedule(candidate, "opt", wants.chunks, lookahead=False, single=True)
             peak = max(epoch.peak for epoch in everything.totals())
@@ -203,7 +203,7 @@ def make_plan(
     recomputed = again - gathered if config.plan.recompute == "on" else none
     value, _ = steady(program(gathered, recomputed), trial)
     ends = [program(gathered, recomputed)]  # what the run falls back to where memory is short
-    if config.plan.recompute == "auto" and device_budget is not None and again - gathered:
+    if config.plan.recompute == "auto" and on_device and again - gathered:
         other, _ = steady(program(gathered, again), trial)
         if other < value:
             recomputed, value = again, other
@@ -212,7 +212,7 @@ def make_plan(
         ends.append(program(names, none))
         # Whole chunks only where they never come from storage. On a device they compete for room with packs, so those
         # turned down are tried once more.
-        for name in plain.exchanged * (1 if device_budget is None else 2):
+        for name in plain.exchanged * (2 if on_device else 1):
             if name in gathered:
                 continue
             other, loaded = steady(program(gathered | {name}, recomputed), trial)
@@ -220,7 +220,7 @@ def make_plan(
                 gathered, recomputed, value = gathered | {name}, recomputed - {name}, other
         # With most sources on the device the few others may be cheaper to read whole; and whole chunks may fit where
         # packs, which lie beside what they are cut from, do not.
-        if device_budget is not None or value[0]:
+        if on_device or value[0]:
             other, _ = steady(program(names, none), trial)
             if other < value:
                 gathered, recomputed, value = names, none, other
@@ -229,7 +229,6 @@ def make_plan(
     cache = min(reversed(list(costs)), key=costs.__getitem__)
 
     chosen = program(gathered, recomputed, last)
-    on_device = device_budget is not None
     ends = [end for end in ends if (tier := tier_of(end)) is None or tier.fits] or [chosen]
     schedule, wants, capacity = build(chosen, cache, single=not fits)
     epochs: list[EpochActions] = schedule.totals() if capacity >= 0 else []
@@ -294,7 +293,7 @@ def _recompute_reason(
         return "no tensor that travels as packs comes straight from a constant"
     if recomputed:
         return "what they are computed from is fewer bytes"
-    return "no fewer bytes" if on_device else "a processor takes longer to compute than the disk to read"
+    return "no fewer bytes" if on_device else "left to GPUs unless asked for"
 
 
 def _exchange_reason(config: RunConfig, gathered: frozenset[str], names: tuple[str, ...]) -> str:

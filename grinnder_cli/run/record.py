@@ -162,7 +162,7 @@ def first_screen(
         say(f"exchange {plan.exchange}: {plan.exchange_reason}")
         say(f"cache {plan.cache}: {plan.cache_reason}")
         say(f"A_hat X {'kept' if plan.program.ax else 'not kept'}: {plan.ax_reason}")
-        say(f"own rows computed again: {', '.join(sorted(plan.program.recomputed)) or 'none'}: {plan.recompute_reason}")
+        say(f"recompute {', '.join(sorted(plan.program.recomputed)) or 'none'}: {plan.recompute_reason}")
         steady = plan.steady
         say(
             f"storage {backend.name}{f' ({backend.note})' if backend.note else ''}: "
