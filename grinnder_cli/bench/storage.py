@@ -65,6 +65,7 @@ class StorageBench:
         rows: plain rows first in every cell.
         ceiling: bytes per second by operation.
         resolved: the backend that storage=NAME stands for here.
+        resolved_auto: the one that storage=auto stands for.
         banners: fallbacks in force, each a sentence.
         absent: backend -> why it could not be measured.
     """
@@ -72,6 +73,7 @@ class StorageBench:
     rows: tuple[StorageRow, ...]
     ceiling: dict[str, float]
     resolved: str
+    resolved_auto: str
     banners: tuple[str, ...]
     absent: dict[str, str]
 
@@ -188,6 +190,7 @@ def measure(
         rows=tuple(replace(row, share=row.bytes_per_s / ceiling[row.op]) for row in rows),
         ceiling=ceiling,
         resolved=_resolved(config.name, absent),
+        resolved_auto=_resolved("auto", absent),
         banners=(*_fallbacks(config.name, absent), *sorted(notes)),
         absent=absent,
     )

@@ -53,6 +53,8 @@ KEYS = {
     "checkpoint.keep": 2,
     "checkpoint.init": None,
     "data.dir": None,
+    "bench.size": "1GiB",
+    "bench.seconds": 20.0,
     "layers": 3,
     "hidden": 256,
     "parts": "auto",
