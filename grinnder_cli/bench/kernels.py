@@ -9,6 +9,7 @@ Shapes: R rows, X rows of the operand, E edges, W columns, float32.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ WIDTHS = (16, 64, 256)
 OPERANDS = (2 * MIB, 16 * MIB, 160 * MIB)
 """Of SpMM: in a core's cache, in the socket's, in neither."""
 DEGREE = 16
-GATHERED = 128 * MIB
+GATHERED = 64 * MIB
 """Bytes of rows one SpMM gathers."""
 COPIED = 128 * MIB
 STRETCH = {"cpu": 2 * MIB, "cuda": 64 * MIB}
@@ -99,10 +100,10 @@ class Bench:
         self._each, self._stretch = allowed / calls, STRETCH[device.type]
         self._more = {} if now is None else {"now": now}
 
-    def seconds(self, work: Callable[[], object]) -> float:
-        """Median time of a call, within this measurement's share of the time."""
+    def seconds(self, work: Callable[[], object], pick: Callable[[list[float]], float] = median) -> float:
+        """Median (or else) time of a call, within this measurement's share of the time."""
         self.check()
-        return seconds(work, self._each, **self._more)
+        return seconds(work, self._each, pick=pick, **self._more)
 
     def floats(self, rows: int, width: int) -> Tensor:
         """Random [rows, width]."""
@@ -112,9 +113,14 @@ class Bench:
         """Copies far larger than any cache, and one square product."""
         source, target = torch.ones(2, COPIED // 4, device=self.device)
         a, b, out = (self.floats(SQUARE, SQUARE) for _ in range(3))
-        copied = self.seconds(lambda: target.copy_(source))
-        multiplied = self.seconds(lambda: torch.mm(a, b, out=out))
+        copied = self.seconds(lambda: target.copy_(source), min)
+        multiplied = self.seconds(lambda: torch.mm(a, b, out=out), min)
         return Ceiling(copy=2 * COPIED / copied, gemm=2 * SQUARE**3 / multiplied)
+
+    def copy(self) -> float:
+        """Bytes read and written per second by a pass over rows that lie in memory, as runs make them: median."""
+        source, target = torch.ones(2, COPIED // 4, device=self.device)
+        return 2 * COPIED / self.seconds(lambda: target.copy_(source))
 
     def rows(self, ceiling: Ceiling) -> list[KernelRow]:
         """Every kernel on every shape."""
@@ -214,8 +220,8 @@ def _shared(row: KernelRow, ceiling: Ceiling) -> KernelRow:
     )
 
 
-def rates(rows: list[KernelRow], ceiling: Ceiling) -> dict[str, Any]:
-    """What a prediction takes of the rows of one device; fields as in `plan.rates.Rates`."""
+def rates(rows: list[KernelRow], copy: float) -> dict[str, Any]:
+    """What a prediction takes of the rows of one device and of `Bench.copy`; fields as in `plan.rates.Rates`."""
 
     def points(kernel: str, per_call: Callable[[KernelRow], float]) -> list[tuple[float, float]]:
         return [(row.width, per_call(row) / row.ours_s) for row in rows if row.kernel == kernel]
@@ -230,7 +236,7 @@ def rates(rows: list[KernelRow], ceiling: Ceiling) -> dict[str, Any]:
         for width in widths
     ]  # fmt: skip
     return {
-        "copy": ceiling.copy,
+        "copy": copy,
         "spmm": grid,
         "gather": [(4 * width, rate) for width, rate in points("gather_rows", lambda r: COPIED // 4)],
         "gemm": points("gemm", lambda r: r.operations),

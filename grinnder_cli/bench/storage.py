@@ -98,7 +98,7 @@ class Requests:
         """
         begin = self.store.read_async if op == "read" else self.store.write_async
         began, tickets, moved = time.perf_counter(), [], 0
-        while moved < self.count if seconds is None else time.perf_counter() - began < seconds:
+        while moved < self.count if seconds is None else not moved or time.perf_counter() - began < seconds:
             if len(tickets) == self.depth:
                 self.store.wait(tickets.pop(0))
             tickets.append(begin(self.tensor, moved % self.count, self.views[moved % self.depth]))
@@ -131,7 +131,7 @@ class Plain:
         def loop(thread: int) -> None:
             at, memory = thread, [self.views[thread].data]
             try:
-                while time.perf_counter() - began < seconds:
+                while not moved[thread] or time.perf_counter() - began < seconds:
                     moved[thread] += call(self.fd, memory, at % self.count * self.request)
                     at += len(self.views)
             except OSError as error:
