@@ -9,6 +9,7 @@ Shapes: R rows, X rows of the operand, E edges, W columns, float32.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -197,8 +198,8 @@ class Bench:
         times = {}
         for name, function in (("ours", ours), ("torch", torchs)):
             with torch.no_grad():
-                forward = self.seconds(lambda function=function: function(*leaves))
-            both = self.seconds(lambda function=function: torch.autograd.grad(function(*leaves), leaves, grad))
+                forward = self.seconds(partial(function, *leaves))
+            both = self.seconds(partial(_forward_and_grad, function, leaves, grad))
             times[name] = forward, max(both - forward, forward / 2)
         return [
             KernelRow(
@@ -207,6 +208,10 @@ class Bench:
             )
             for at, (kernel, passes) in enumerate((("norm_act", 2), ("norm_act_grad", 3)))
         ]  # fmt: skip
+
+
+def _forward_and_grad(function: Callable[..., Tensor], leaves: list[Tensor], grad: Tensor) -> object:
+    return torch.autograd.grad(function(*leaves), leaves, grad)
 
 
 def _shared(row: KernelRow, ceiling: Ceiling) -> KernelRow:

@@ -2,8 +2,8 @@
 
 A row is (backend, operation, bytes of a request, requests on their way). Our rows go through `ChunkStore` and the one
 transfer function, checksums of `storage.verify` included, with buffers as a run has them. The rows named `plain` are
-the ceiling: threads that call preadv and pwritev on a file of their own with O_DIRECT and do nothing else, one request each
-on its way. The most that any of them reaches is the disk's own rate here, against which every row's share is taken.
+the ceiling: threads that call preadv and pwritev on a file of their own with O_DIRECT and do nothing else, one request
+each on its way. The most that any of them reaches is the disk's own rate here; every row's share is of that.
 
 The cells of all backends are interleaved, because disks that allow bursts slow down with time.
 """
@@ -27,7 +27,7 @@ from grinnder_cli.storage import open_backend
 from grinnder_cli.storage.buffers import BufferPool
 from grinnder_cli.storage.files import go_direct
 from grinnder_cli.storage.scratch import Scratch, free_bytes
-from grinnder_cli.storage.store import Backend, ChunkStore
+from grinnder_cli.storage.store import ChunkStore, Ticket
 
 BACKENDS = ("posix", "uring", "kvikio")
 BLOCKS = (64 << 10, 1 << 20, 8 << 20)
@@ -97,7 +97,8 @@ class Requests:
             StorageError: a transfer failed.
         """
         begin = self.store.read_async if op == "read" else self.store.write_async
-        began, tickets, moved = time.perf_counter(), [], 0
+        tickets: list[Ticket] = []
+        began, moved = time.perf_counter(), 0
         while moved < self.count if seconds is None else not moved or time.perf_counter() - began < seconds:
             if len(tickets) == self.depth:
                 self.store.wait(tickets.pop(0))
@@ -126,7 +127,8 @@ class Plain:
             OSError: a call failed.
         """
         call = os.preadv if op == "read" else os.pwritev
-        moved, failed, began = [0] * len(self.views), [], time.perf_counter()
+        failed: list[OSError] = []
+        moved, began = [0] * len(self.views), time.perf_counter()
 
         def loop(thread: int) -> None:
             at, memory = thread, [self.views[thread].data]
@@ -176,7 +178,8 @@ def measure(
             for name in ("plain", *stores):
                 check()
                 allowed = FILL_SHARE * seconds / (len(blocks) * (1 + len(stores)))
-                files[name, block] = _make(stores.get(name), scratch, name, block, max(each // block, 1), allowed, stack)
+                count = max(each // block, 1)
+                files[name, block] = _make(stores.get(name), scratch, name, block, count, allowed, stack)
         notes = {store.backend.note for store in stores.values() if "O_DIRECT" in store.backend.note}
         rows = []
         cells = [(block, depth, op) for block in blocks for depth in DEPTHS for op in OPS]

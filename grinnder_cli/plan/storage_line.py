@@ -1,5 +1,7 @@
-"""The storage line of a prediction: requests in the order in which they were submitted, at the disk's rate, paid for one
-after another where `storage.max_gib_s` is set."""
+"""The storage line of a prediction: requests in the order in which they were submitted, at the disk's rate.
+
+Where `storage.max_gib_s` is set they are paid for one after another, as `storage/throttle.py` and `native/io` do it.
+"""
 
 from grinnder_cli.plan.rates import Rates, at
 

@@ -23,7 +23,6 @@ from grinnder_cli.run.status import utc_now
 from grinnder_cli.storage.transfer import PIECE_BYTES
 
 VERSION = 1
-OPS = ("read", "write")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +119,10 @@ def load_rates(config: RunConfig, *, gpu: bool = False) -> tuple[Rates | None, s
         if disk is None:
             return None, when
         try:
-            curves = _curves(disk, config.storage.name)
+            read, write = (_curve(disk, config.storage.name, op) for op in ("read", "write"))
         except (KeyError, TypeError, ValueError):
             return None, f"{memo.path} holds no storage={config.storage.name}; run `grinnder bench storage` again"
-        rates = replace(rates, **curves)
+        rates = replace(rates, read=read, write=write)
     limit = config.storage.max_gib_s
     return replace(rates, limit=None if limit is None else limit * 2**30), f"measured {when}"
 
@@ -139,7 +138,8 @@ def _rates(facts: dict[str, Any]) -> Rates:
         stretch_s=(*(_number(s) for s in facts["stretch_s"]),),  # type: ignore[arg-type]
         visit_s=_number(facts["visit_s"], least=0.0), action_s=_number(facts["action_s"], least=0.0),
         gpu=None if gpu is None else GpuRates(**{f.name: _value(gpu[f.name]) for f in fields(GpuRates)}),
-        **{name: _points(facts[name]) for name in ("gather", "gemm", "norm", "norm_grad")},
+        gather=_points(facts["gather"]), gemm=_points(facts["gemm"]),
+        norm=_points(facts["norm"]), norm_grad=_points(facts["norm_grad"]),
     )  # fmt: skip
 
 
@@ -160,13 +160,9 @@ def _number(value: Any, least: float = math.ulp(0.0)) -> float:
     return float(value)
 
 
-def _curves(facts: dict[str, Any], name: str) -> dict[str, Points]:
-    """Rates by size of a request, of the backend that storage=NAME stands for, as many on their way as were tried."""
+def _curve(facts: dict[str, Any], name: str, op: str) -> Points:
+    """Rate by size of a request, of the backend that storage=NAME stands for, as many on their way as were tried."""
     backend = facts["resolved_auto"] if name == "auto" else name
-    rows = [row for row in facts["rows"] if row["backend"] == backend]
+    rows = [row for row in facts["rows"] if row["backend"] == backend and row["op"] == op]
     deepest = max(row["depth"] for row in rows)
-    return {
-        op: _points(sorted((row["block_bytes"], row["bytes_per_s"])
-                           for row in rows if row["op"] == op and row["depth"] == deepest))
-        for op in OPS
-    }  # fmt: skip
+    return _points(sorted((row["block_bytes"], row["bytes_per_s"]) for row in rows if row["depth"] == deepest))
