@@ -15,13 +15,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from omegaconf import OmegaConf
+import yaml
 
 from grinnder_cli import __version__
 from grinnder_cli.config import freeze
+from grinnder_cli.config.schema import RunConfig
+from grinnder_cli.plan.planner import Plan
 from grinnder_cli.plan.seconds import epoch_seconds
 from grinnder_cli.run.preparation import prepare_run
 from grinnder_cli.run.provenance import collect
@@ -36,7 +38,7 @@ SPREAD = {
     "graph": ("debian", "sbm"), "parts": (4, 16), "hidden": (64, 256), "layers": (2, 3), "cache": ("none", "auto"),
     "host": ("least", "half"), "max_gib_s": (0.05, 0.2),
 }  # fmt: skip
-CONFIGURATIONS = 20
+CONFIGURATIONS, BENCH_EVERY = 20, 4
 GOAL = 0.25
 
 
@@ -59,15 +61,15 @@ def main() -> None:
     parser.add_argument("--bench-seconds", type=float, default=4.0)
     parser.add_argument("--out", type=Path, default=PUBLISHED)
     arguments = parser.parse_args()
-    freeze.register()
     rows: list[dict] = []
     with tempfile.TemporaryDirectory(prefix="grinnder-predicted-") as work:
         fixed = [f"data.dir={work}/data", f"storage.dir={work}/scratch", f"out={work}/out", "progress=off",
                  "device=cpu", "rerun=all", f"epochs={arguments.epochs}", f"eval_every={arguments.epochs}"]  # fmt: skip
         grinnder("bench", "storage", *fixed, "bench.seconds=10")
         for turn in range(arguments.rounds):
-            for wanted in configurations():
-                grinnder("bench", "kernels", *fixed, f"bench.seconds={arguments.bench_seconds}")
+            for number, wanted in enumerate(configurations()):
+                if number % BENCH_EVERY == 0:
+                    grinnder("bench", "kernels", *fixed, f"bench.seconds={arguments.bench_seconds}")
                 rows.append({"round": turn, **wanted, **compare(keys_of(wanted, fixed), wanted["host"])})
                 write(rows, arguments)
                 say(rows[-1])
@@ -83,18 +85,22 @@ def keys_of(wanted: dict, fixed: list[str]) -> list[str]:
 
 
 def compare(keys: list[str], host: str) -> dict:
-    """Predict, then run."""
-    # Preparation is done first, so that what works is what the visits need.
-    least = json.loads(grinnder("plan", *keys))["min_host_bytes"]
-    plan = planned([*keys, f"memory.host={least}"])[1]
-    budget = least if host == "least" else plan.need.fixed + plan.need.overlapped + plan.need.chunks // 2
-    words = [*keys, f"memory.host={budget}"]
-    config, plan = planned(words)
+    """Predict, then run.
+
+    Args:
+        host: "least": the smallest memory.host that works; "half": room for half of all chunks beside the visits.
+    """
+    config = composed(keys)
+    prepared = prepare_run(config, within_budget=False)
+    least = prepared.least_bytes
+    need = with_budget(config, least).need
+    budget = least if host == "least" else max(least, need.fixed + need.overlapped + need.chunks // 2)
+    plan = with_budget(config, budget)
     rates, note = load_rates(config)
     if rates is None:
         sys.exit(note)
     predicted = epoch_seconds(plan, rates)
-    done = json.loads(grinnder("train", *words))
+    done = json.loads(grinnder("train", *keys, f"memory.host={budget}"))
     with open(Path(done["run_dir"]) / "metrics.csv", encoding="utf-8") as file:
         epochs = list(csv.DictReader(file))[1:]
     measured = statistics.median(float(epoch["epoch_time_s"]) for epoch in epochs)
@@ -114,14 +120,18 @@ def compare(keys: list[str], host: str) -> dict:
     }
 
 
-def planned(words: list[str]):
-    """(configuration, its plan), as `grinnder plan` sees them."""
-    shown = subprocess.run(
-        [sys.executable, "-m", "grinnder_cli.main", "train", *words, "--dry-run"],
-        stdout=subprocess.PIPE, text=True, check=True,
-    ).stdout  # fmt: skip
-    config = freeze.freeze(OmegaConf.create(shown))
-    return config, prepare_run(config, within_budget=False).plan
+def composed(words: list[str]) -> RunConfig:
+    """The configuration of a command line."""
+    command = [sys.executable, "-m", "grinnder_cli.main", "train", *words, "--dry-run"]
+    shown = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return freeze.from_plain(yaml.safe_load(shown))
+
+
+def with_budget(config: RunConfig, budget: int) -> Plan:
+    """The plan within `budget` bytes of host memory, as `grinnder plan` sees it."""
+    plan = prepare_run(replace(config, memory=replace(config.memory, host=str(budget))), within_budget=False).plan
+    assert plan is not None, "method=pull has one"
+    return plan
 
 
 def grinnder(*words: str) -> str:
@@ -168,7 +178,7 @@ def write(rows: list[dict], arguments: argparse.Namespace) -> None:
         "",
         f"{machine['cpu']}, {threads} threads, Linux {machine['kernel']}, grinnder {__version__}, Python "
         f"{platform.python_version()}, torch {machine['packages']['torch']}; {rounds} round(s), {arguments.epochs} "
-        f"epochs a run. Other programs used the machine as well: its load at the end was {load:.1f} on {threads} threads.",
+        f"epochs a run. The machine was not ours alone: its load at the end was {load:.1f} on {threads} threads.",
         "",
         "error = predicted / measured - 1; compute and wait: predicted / measured seconds of them in an epoch.",
         "",
