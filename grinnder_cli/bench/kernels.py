@@ -26,13 +26,30 @@ WIDTHS = (16, 64, 256)
 OPERANDS = (2 * MIB, 16 * MIB, 160 * MIB)
 """Of SpMM: in a core's cache, in the socket's, in neither."""
 DEGREE = 16
-GATHERED = 64 * MIB
-"""Bytes of rows one SpMM gathers."""
-COPIED = 128 * MIB
-STRETCH = {"cpu": 2 * MIB, "cuda": 64 * MIB}
-"""Bytes of the rows that one call of a row-wise stage gets, as in a run."""
-SQUARE = 1024
 CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much one call has to do, bytes: enough to fill the device, little beside the time allowed.
+
+    Attributes:
+        gathered: rows that one SpMM gathers.
+        copied: one copy, out of any cache.
+        stretch: rows that one call of a row-wise stage gets, as in a run.
+        square: rows and columns of the fastest product.
+    """
+
+    gathered: int
+    copied: int
+    stretch: int
+    square: int
+
+
+SIZES = {
+    "cpu": Sizes(gathered=64 * MIB, copied=128 * MIB, stretch=2 * MIB, square=1024),
+    "cuda": Sizes(gathered=1024 * MIB, copied=1024 * MIB, stretch=64 * MIB, square=8192),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +115,7 @@ class Bench:
         self.device, self.check = device, check
         self._random = torch.Generator(device).manual_seed(0)
         calls = 2 * (len(WIDTHS) * (len(OPERANDS) + 4) + 1)
-        self._each, self._stretch = allowed / calls, STRETCH[device.type]
+        self._each, self.sizes = allowed / calls, SIZES[device.type]
         self._more = {} if now is None else {"now": now}
 
     def seconds(self, work: Callable[[], object], pick: Callable[[list[float]], float] = median) -> float:
@@ -112,16 +129,17 @@ class Bench:
 
     def ceiling(self) -> Ceiling:
         """Copies far larger than any cache, and one square product."""
-        source, target = torch.ones(2, COPIED // 4, device=self.device)
-        a, b, out = (self.floats(SQUARE, SQUARE) for _ in range(3))
-        copied = self.seconds(lambda: target.copy_(source), min)
-        multiplied = self.seconds(lambda: torch.mm(a, b, out=out), min)
-        return Ceiling(copy=2 * COPIED / copied, gemm=2 * SQUARE**3 / multiplied)
+        copied, square = self.sizes.copied, self.sizes.square
+        source, target = torch.ones(2, copied // 4, device=self.device)
+        a, b, out = (self.floats(square, square) for _ in range(3))
+        moving = self.seconds(lambda: target.copy_(source), min)
+        multiplying = self.seconds(lambda: torch.mm(a, b, out=out), min)
+        return Ceiling(copy=2 * copied / moving, gemm=2 * square**3 / multiplying)
 
     def copy(self) -> float:
         """Bytes read and written per second by a pass over rows that lie in memory, as runs make them: median."""
-        source, target = torch.ones(2, COPIED // 4, device=self.device)
-        return 2 * COPIED / self.seconds(lambda: target.copy_(source))
+        source, target = torch.ones(2, self.sizes.copied // 4, device=self.device)
+        return 2 * self.sizes.copied / self.seconds(lambda: target.copy_(source))
 
     def rows(self, ceiling: Ceiling) -> list[KernelRow]:
         """Every kernel on every shape."""
@@ -132,7 +150,7 @@ class Bench:
 
     def spmm(self, width: int, operand: int) -> KernelRow:
         """Mean of random neighbours."""
-        sources, rows = max(operand // (4 * width), 1), GATHERED // (4 * width * DEGREE)
+        sources, rows = max(operand // (4 * width), 1), self.sizes.gathered // (4 * width * DEGREE)
         x, out, edges = self.floats(sources, width), self.floats(rows, width), rows * DEGREE
         indices = torch.randint(sources, (rows, DEGREE), device=self.device, generator=self._random)
         indices = indices.sort(1).values.int().view(-1)
@@ -149,8 +167,8 @@ class Bench:
         )  # fmt: skip
 
     def gather(self, width: int) -> KernelRow:
-        """Every second row, in order."""
-        sources = COPIED // 2 // (4 * width)
+        """Half of the rows, in order."""
+        sources = self.sizes.copied // 2 // (4 * width)
         x, rows = self.floats(sources, width), sources // 2
         picked = torch.randperm(sources, device=self.device, generator=self._random)[:rows].sort().values
         out, short = torch.empty(rows, width, device=self.device), picked.int()
@@ -163,7 +181,7 @@ class Bench:
 
     def gemm(self, width: int) -> KernelRow:
         """A stretch of rows times a weight: torch's own, which is what the stages call."""
-        rows = self._stretch // (4 * max(WIDTHS))
+        rows = self.sizes.stretch // (4 * max(WIDTHS))
         h, weight, out = self.floats(rows, width), self.floats(width, width), self.floats(rows, width)
         taken = self.seconds(lambda: torch.mm(h, weight.t(), out=out))
         return KernelRow(
@@ -173,18 +191,18 @@ class Bench:
 
     def dropout(self, width: int) -> KernelRow:
         """In place, mask from node ids."""
-        rows = self._stretch // (4 * width)
+        rows = self.sizes.stretch // (4 * width)
         x, ids = self.floats(rows, width), torch.arange(rows, device=self.device)
         return KernelRow(
             kernel="dropout", device=self.device.type, width=width,
             ours_s=self.seconds(lambda: dropout_(x, ids, seed=0, stream=0, p=0.5)),
             torch_s=self.seconds(lambda: F.dropout(x, 0.5, inplace=True)),
-            moved_bytes=2 * self._stretch,
+            moved_bytes=2 * self.sizes.stretch,
         )  # fmt: skip
 
     def norm(self, width: int) -> list[KernelRow]:
         """Bias, LayerNorm, activation, dropout and scale; forward, and its gradient."""
-        rows = self._stretch // (4 * width)
+        rows = self.sizes.stretch // (4 * width)
         z, grad = self.floats(rows, width), self.floats(rows, width)
         leaves = [t.clone().requires_grad_() for t in (z, *self.floats(3, width))]
         scale, ids = torch.rand(rows, device=self.device), torch.arange(rows, device=self.device)
@@ -204,7 +222,7 @@ class Bench:
         return [
             KernelRow(
                 kernel=kernel, device=self.device.type, width=width, ours_s=times["ours"][at],
-                torch_s=times["torch"][at], moved_bytes=passes * self._stretch,
+                torch_s=times["torch"][at], moved_bytes=passes * self.sizes.stretch,
             )
             for at, (kernel, passes) in enumerate((("norm_act", 2), ("norm_act_grad", 3)))
         ]  # fmt: skip
@@ -232,7 +250,10 @@ def rates(rows: list[KernelRow], copy: float) -> dict[str, Any]:
         return [(row.width, per_call(row) / row.ours_s) for row in rows if row.kernel == kernel]
 
     def gathered(row: KernelRow) -> float:
-        return GATHERED // (4 * row.width * DEGREE) * DEGREE * 4 * row.width
+        """Bytes of rows: of SpMM without indices and output, of gather_rows written."""
+        if row.kernel == "spmm":
+            return row.unshared_bytes * 4 * row.width / (4 * row.width + 4 + 4 * row.width / DEGREE)
+        return row.moved_bytes * 4 * row.width / (8 * row.width + 4)
 
     widths = sorted({row.width for row in rows if row.kernel == "spmm"})
     grid = [
@@ -243,7 +264,7 @@ def rates(rows: list[KernelRow], copy: float) -> dict[str, Any]:
     return {
         "copy": copy,
         "spmm": grid,
-        "gather": [(4 * width, rate) for width, rate in points("gather_rows", lambda r: COPIED // 4)],
+        "gather": [(4 * width, rate) for width, rate in points("gather_rows", gathered)],
         "gemm": points("gemm", lambda r: r.operations),
         "norm": points("norm_act", lambda r: r.moved_bytes / 2),
         "norm_grad": points("norm_act_grad", lambda r: r.moved_bytes / 3),

@@ -75,7 +75,7 @@ def _storage(config: RunConfig, stop: StopFlag) -> tuple[dict[str, Any], rates.M
          f"{row.share:.0%}")
         for row in sorted(found.rows, key=lambda r: (r.op, r.block_bytes, r.depth))
     ]  # fmt: skip
-    title = f"storage.dir={config.storage.dir}; a plain O_DIRECT loop at its best: " + ", ".join(
+    title = f"storage.dir={config.storage.dir}; a plain loop at its best: " + ", ".join(
         f"{op} {rate / 2**30:.2f} GiB/s" for op, rate in found.ceiling.items()
     )
     headers = ("backend", "op", "request", "at once", "GiB/s", "of the disk's best")

@@ -67,7 +67,7 @@ def epoch_seconds(plan: Plan, rates: Rates) -> Seconds:
         raise ValueError("a plan that does not fit has no epochs")
     if plan.device and not rates.gpu:
         raise ValueError("the plan is for a GPU whose rates were not measured")
-    clock = _Gpu(plan, rates, rates.gpu) if plan.device and rates.gpu else _Clock(plan, rates)
+    clock = GpuClock(plan, rates, rates.gpu) if plan.device and rates.gpu else HostClock(plan, rates)
     walk = plan.schedule.fresh()
     count = min(WARM_UP + TAKEN, plan.program.last - plan.program.first + 1)
     epochs = [clock.epoch(walk.next_epoch()) for _ in range(count)]
@@ -76,7 +76,7 @@ def epoch_seconds(plan: Plan, rates: Rates) -> Seconds:
     return Seconds(**mean | {name: int(mean[name]) for name in ("read_bytes", "write_bytes")})
 
 
-class _Clock:
+class HostClock:
     """A run in host memory, epoch after epoch."""
 
     def __init__(self, plan: Plan, rates: Rates) -> None:
@@ -212,16 +212,12 @@ class _Clock:
             self.take(size)
             self.wait_until(max(self.load(action.chunk, size), self.next_arrived))
         own = action.chunk.part == step.part
-        wanted = action.nbytes if own else bus_bytes(self.program, step, self._access(step, action))
+        wanted = bus_bytes(self.program, step, Access(Mode.GATHER, action.chunk, action.nbytes))
         if own or not self.next_lent:
             self.lend(padded(action.nbytes) if own else padded(wanted))
         self.copy_rows(step, action.chunk.tensor, wanted)
         if action.do not in (Do.HIT, Do.ADMIT):
             self.held -= size
-
-    @staticmethod
-    def _access(step: Step, action: Action) -> Access:
-        return next(access for access in step.reads if access.chunk == action.chunk)
 
     def lend(self, nbytes: int) -> None:
         self.take(nbytes)
@@ -301,7 +297,7 @@ class _Clock:
         return self.program.tensors[chunk.tensor].chunk_bytes[chunk.part]
 
 
-class _Gpu(_Clock):
+class GpuClock(HostClock):
     """The same with visits on a device: the main thread only queues them.
 
     Copies up, computation and copies down follow each other for one visit and overlap across visits; with one input

@@ -10,8 +10,10 @@ from grinnder_process import grinnder
 
 from grinnder_cli.bench import kernels, overhead, storage
 from grinnder_cli.commands import bench
+from grinnder_cli.config.freeze import from_plain
 from grinnder_cli.config.schema import BenchConfig, DataConfig, RunConfig, StorageConfig
 from grinnder_cli.errors import ConfigError, DoesNotFit, Interrupted
+from grinnder_cli.plan.rates import at
 from grinnder_cli.run.rates import load_rates
 
 TINY = ("bench.size=4MiB", "bench.seconds=0.2", "storage.dir=scratch", "progress=off")
@@ -20,8 +22,8 @@ TINY = ("bench.size=4MiB", "bench.seconds=0.2", "storage.dir=scratch", "progress
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     """Tiny shapes; signal handlers of the test process are put back."""
-    for name, value in (("OPERANDS", (4096, 65536)), ("WIDTHS", (4, 16)), ("GATHERED", 65536), ("COPIED", 65536),
-                        ("SQUARE", 16), ("STRETCH", {"cpu": 16384})):  # fmt: skip
+    tiny = kernels.Sizes(gathered=65536, copied=65536, stretch=16384, square=16)
+    for name, value in (("OPERANDS", (4096, 65536)), ("WIDTHS", (4, 16)), ("SIZES", {"cpu": tiny})):
         monkeypatch.setattr(kernels, name, value)
     monkeypatch.setattr(overhead, "PARTS", (1, 3))
     monkeypatch.setattr(overhead, "EPOCHS", 5)
@@ -77,6 +79,11 @@ def test_what_both_remember_predicts(config, capsys):
     rates, note = load_rates(replace(config, storage=replace(config.storage, name=disk["resolved"])))
     assert rates is not None, note
     assert rates.copy == found["copy"] and len(rates.spmm) == 2
+    # of 64 rows of 16 columns and 16 neighbours each, SpMM gathers 65,536 bytes
+    (row,) = (r for r in found["rows"] if (r["kernel"], r["width"], r["operand_bytes"]) == ("spmm", 16, 65536))
+    assert rates.spmm_rate(64, 65536) == pytest.approx(65536 / row["ours_s"])
+    (row,) = (r for r in found["rows"] if (r["kernel"], r["width"]) == ("gather_rows", 16))
+    assert at(rates.gather, 64) == pytest.approx(65536 / 4 / row["ours_s"])
 
 
 def test_the_table_for_terminals_shows_the_same(config, capsys, monkeypatch):
@@ -109,8 +116,11 @@ def test_nothing_to_measure_is_a_usage_error(config):
         bench.run(config, frozenset())
 
 
-def test_sizes_and_seconds_are_checked(tmp_path):
-    done = grinnder(tmp_path, "bench", "storage", "bench.size=lots")
-    assert (done.returncode, "bench.size=lots is not a size" in done.stderr) == (2, True)
-    done = grinnder(tmp_path, "bench", "storage", "bench.seconds=0")
-    assert (done.returncode, "bench.seconds=0.0 is out of range" in done.stderr) == (2, True)
+@pytest.mark.parametrize(
+    "values,message",
+    [({"size": "lots"}, "bench.size=lots is not a size"), ({"seconds": 0.0}, "bench.seconds=0.0 is out of range"),
+     ({"seconds": float("nan")}, "bench.seconds=nan is out of range")],
+)  # fmt: skip
+def test_sizes_and_seconds_are_checked(values, message):
+    with pytest.raises(ConfigError, match=message):
+        from_plain({"bench": values})

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import lab
 import numpy as np
@@ -12,8 +13,9 @@ from grinnder_cli.partitioner.operator import OperatorSizes
 from grinnder_cli.plan.methods.pull import PullProgram
 from grinnder_cli.plan.planner import make_plan
 from grinnder_cli.plan.rates import GpuRates, Rates, at
-from grinnder_cli.plan.seconds import epoch_seconds
-from grinnder_cli.plan.steps import Op
+from grinnder_cli.plan.seconds import HostClock, epoch_seconds
+from grinnder_cli.plan.simulate import Action, Do, EpochActions, StepActions, Traffic
+from grinnder_cli.plan.steps import Access, Chunk, Mode, Op
 from grinnder_cli.plan.storage_line import StorageLine
 from grinnder_cli.plan.work import host_seconds, work_of
 
@@ -107,6 +109,26 @@ def test_seconds_of_a_visit_by_hand():
     loss = next(step for step in program.unit(1).steps if step.op is Op.LOSS)
     work = work_of(program, loss)
     assert host_seconds(program, loss, RATES) == pytest.approx(30 * 12 / 4e9 + work.passes / 1e10)
+
+
+def two_visits(early: bool) -> float:
+    """Seconds of two visits that compute alike and read one block each, the second one's submitted early or late."""
+    program = one_part()
+    forward = next(step for step in program.unit(1).steps if step.op is Op.FORWARD)
+    step = forward._replace(reads=(Access(Mode.READ, Chunk("ax", 0), 320),), writes=())
+    load = (Action(Do.LOAD, Chunk("ax", 0), 320),)
+    first = StepActions(step, (), load, ())
+    second = StepActions(step, load if early else (), () if early else load, ())
+    actions = EpochActions((first, second), 2, Traffic(), frozenset(), frozenset(), 0)
+    took = HostClock(SimpleNamespace(program=program, room=MIB), RATES).epoch(actions)
+    return took.epoch - 2 * host_seconds(program, step, RATES)
+
+
+def test_reads_that_begin_early_are_not_waited_for():
+    read, visit, action = 4096 / 1e8, RATES.visit_s, RATES.action_s
+    # The first read is waited for, but for the second one's action; then nothing but the visits.
+    assert two_visits(early=True) == pytest.approx(action + read + 2 * visit)
+    assert two_visits(early=False) == pytest.approx(2 * (action + read + visit))
 
 
 @pytest.mark.parametrize("seed", range(16))
