@@ -162,7 +162,7 @@ def write(rows: list[dict], arguments: argparse.Namespace) -> None:
     """rows.json and README.md."""
     arguments.out.mkdir(parents=True, exist_ok=True)
     facts = collect(argv=[], storage_dir=Path())
-    machine = {key: facts[key] for key in ("cpu", "threads", "ram_bytes", "kernel", "packages", "git")}
+    machine = {key: facts[key] for key in ("cpu", "threads", "ram_bytes", "packages", "git")}
     found = {"summary": summary(rows), "machine": machine, "rows": rows}
     (arguments.out / "rows.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     head, rounds = found["summary"], max(row["round"] for row in rows) + 1
@@ -176,7 +176,7 @@ def write(rows: list[dict], arguments: argparse.Namespace) -> None:
         f"Median error **{head['median_error']:.1%}** over {head['configurations']} configurations "
         f"(goal {GOAL:.0%}); {head['within_goal']} within the goal, the worst {head['worst_error']:.0%}.",
         "",
-        f"{machine['cpu']}, {threads} threads, Linux {machine['kernel']}, grinnder {__version__}, Python "
+        f"{machine['cpu']}, {threads} threads, grinnder {__version__}, Python "
         f"{platform.python_version()}, torch {machine['packages']['torch']}; {rounds} round(s), {arguments.epochs} "
         f"epochs a run. The machine was not ours alone: its load at the end was {load:.1f} on {threads} threads.",
         "",

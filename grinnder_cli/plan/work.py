@@ -99,6 +99,9 @@ def work_of(program: PullProgram, step: Step) -> Work:
             work.passes += 3 * rows * model.layer(layer - 1).exchanged * item
         else:
             work.passes += 3 * rows * (model.layer(1).d_in + model.layer(1).d_out) * item
+    # What a residual reads once more is copied where it will be found.
+    carried = (a for a in (*step.writes, *step.held) if a.mode is Mode.WRITE and a.chunk.tensor[0] in "cd")
+    work.passes += sum(2 * a.nbytes for a in carried if not a.chunk.tensor.startswith("dz"))
     return work
 
 
