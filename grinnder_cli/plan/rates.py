@@ -48,7 +48,8 @@ class Rates:
         visit_s, action_s: Python's own time of a visit with one stretch, and of each action around it.
         gpu: None without one.
         limit: storage.max_gib_s in bytes per second, both directions together; None: no limit.
-        piece_bytes: what transfers are cut into; the limit is spent piece by piece.
+        piece_bytes, credit_s: what transfers are cut into, since the limit is spent piece by piece; what an idle line
+            may catch up.
     """
 
     read: Points
@@ -65,6 +66,7 @@ class Rates:
     gpu: GpuRates | None = None
     limit: float | None = None
     piece_bytes: int = 8 << 20
+    credit_s: float = 0.0
 
     def spmm_rate(self, row_bytes: float, operand_bytes: float) -> float:
         """Bytes of gathered rows per second; between two measured widths as between two measured sizes."""

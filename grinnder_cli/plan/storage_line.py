@@ -26,8 +26,8 @@ class StorageLine:
             begin = now
         else:
             last = nbytes % rates.piece_bytes or min(nbytes, rates.piece_bytes)
-            paid = max(self.due, now)
-            begin, self.due = paid + (nbytes - last) / rates.limit, paid + nbytes / rates.limit
+            paid = max(self.due, now - rates.credit_s)
+            begin, self.due = max(paid + (nbytes - last) / rates.limit, now), paid + nbytes / rates.limit
             takes *= last / nbytes  # the pieces before the last one have moved while it waited
             self.busy += max(nbytes / rates.limit - takes, 0.0)
         self.busy += takes

@@ -20,6 +20,7 @@ from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.plan.rates import GpuRates, Points, Rates
 from grinnder_cli.run import atomic, provenance
 from grinnder_cli.run.status import utc_now
+from grinnder_cli.storage.throttle import CREDIT_S
 from grinnder_cli.storage.transfer import PIECE_BYTES
 
 VERSION = 1
@@ -133,7 +134,7 @@ def _rates(facts: dict[str, Any]) -> Rates:
     memory = ((float(PIECE_BYTES), copy / 2),)  # storage=memory: every transfer is a copy
     gpu = facts.get("gpu")
     return Rates(
-        read=memory, write=memory, copy=copy, piece_bytes=PIECE_BYTES,
+        read=memory, write=memory, copy=copy, piece_bytes=PIECE_BYTES, credit_s=CREDIT_S,
         spmm=tuple((_number(row_bytes), _points(points)) for row_bytes, points in facts["spmm"]),
         stretch_s=(*(_number(s) for s in facts["stretch_s"]),),  # type: ignore[arg-type]
         visit_s=_number(facts["visit_s"], least=0.0), action_s=_number(facts["action_s"], least=0.0),

@@ -88,6 +88,14 @@ def test_the_limit_is_paid_before_the_next_piece_begins():
     assert line.submit("read", 1.0, 16 * MIB) == pytest.approx(4 + moved)  # begins at 3, its second piece at 4
 
 
+def test_an_idle_line_may_catch_up_a_little():
+    line = StorageLine(replace(RATES, limit=float(8 * MIB), credit_s=0.25))
+    moved = 8 * MIB / 1e9
+    assert line.submit("read", 10.0, 8 * MIB) == pytest.approx(10 + moved)
+    assert line.submit("read", 10.0, 8 * MIB) == pytest.approx(10.75 + moved)  # a quarter of a second was saved up
+    assert line.submit("read", 10.0, 8 * MIB) == pytest.approx(11.75 + moved)
+
+
 def test_work_of_every_visit_by_hand():
     program = one_part()
     work = {step.op: work_of(program, step) for step in program.unit(1).steps}
