@@ -12,7 +12,7 @@ The terms follow `executor/stages.py` line by line.
 from dataclasses import dataclass
 
 from grinnder_cli.plan.memory import local_rows
-from grinnder_cli.plan.methods.pull import PullProgram
+from grinnder_cli.plan.methods.program import Program
 from grinnder_cli.plan.rates import GpuRates, Rates, at
 from grinnder_cli.plan.steps import Mode, Op, Step
 
@@ -40,7 +40,7 @@ class Work:
     passes: int
 
 
-def work_of(program: PullProgram, step: Step) -> Work:
+def work_of(program: Program, step: Step) -> Work:
     """What the step computes, from sizes alone."""
     work = _aggregation(program, step)
     rows, item, model, layer = int(program.sizes.rows[step.part]), program.itemsize, program.model, step.layer
@@ -105,7 +105,7 @@ def work_of(program: PullProgram, step: Step) -> Work:
     return work
 
 
-def _aggregation(program: PullProgram, step: Step) -> Work:
+def _aggregation(program: Program, step: Step) -> Work:
     edges = row = operand = 0
     if step.aggregates:
         sizes, name = program.sizes, step.exchanged
@@ -115,7 +115,7 @@ def _aggregation(program: PullProgram, step: Step) -> Work:
     return Work(edges=edges, row_bytes=row, operand_bytes=operand, products=[], norms=[], norm_grads=[], passes=0)
 
 
-def host_seconds(program: PullProgram, step: Step, rates: Rates) -> float:
+def host_seconds(program: Program, step: Step, rates: Rates) -> float:
     """Seconds of the visit's computation on the CPU, the stages' own calls included."""
     work = work_of(program, step)
     total = work.edges * work.row_bytes / rates.spmm_rate(work.row_bytes, work.operand_bytes) if work.edges else 0.0
@@ -129,7 +129,7 @@ def host_seconds(program: PullProgram, step: Step, rates: Rates) -> float:
     return total + (stretches - 1) * rates.stretch_s[kind]  # the first one is part of `visit_s`
 
 
-def device_seconds(program: PullProgram, step: Step, gpu: GpuRates) -> float:
+def device_seconds(program: Program, step: Step, gpu: GpuRates) -> float:
     """Seconds of the visit's computation on a GPU."""
     work = work_of(program, step)
     total = work.edges * work.row_bytes / at(gpu.spmm, work.row_bytes / program.itemsize) if work.edges else 0.0
