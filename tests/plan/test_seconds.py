@@ -202,3 +202,11 @@ def test_a_plan_that_does_not_fit_has_no_epochs(tmp_path):
     prepared = lab.prepare_run(cfg)
     with pytest.raises(ValueError, match="does not fit"):
         epoch_seconds(make_plan(cfg, prepared.model, prepared.sizes, 1000), RATES)
+
+
+def test_a_run_in_memory_only_computes(tmp_path):
+    path = lab.hard_graph(tmp_path / "g.npz")
+    plan = lab.prepare_run(lab.config(path, tmp_path, method="inmemory", parts=1, dropout=0.5)).plan
+    took = epoch_seconds(plan, replace(RATES, read=((1.0, 1e4),), write=((1.0, 1e4),)))
+    assert took.read_bytes == took.write_bytes == 0 and took.wait == took.storage == 0
+    assert took.epoch + took.evaluation == pytest.approx(took.compute + took.gather + took.python)
