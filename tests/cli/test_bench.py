@@ -23,7 +23,7 @@ TINY = ("bench.size=4MiB", "bench.seconds=0.2", "storage.dir=scratch", "progress
 def config(tmp_path, monkeypatch):
     """Tiny shapes; signal handlers of the test process are put back."""
     tiny = kernels.Sizes(gathered=65536, copied=65536, stretch=16384, square=16)
-    for name, value in (("OPERANDS", (4096, 65536)), ("WIDTHS", (4, 16)), ("SIZES", {"cpu": tiny})):
+    for name, value in (("OPERANDS", (4096, 65536)), ("WIDTHS", (4, 16)), ("SIZES", {"cpu": tiny, "cuda": tiny})):
         monkeypatch.setattr(kernels, name, value)
     monkeypatch.setattr(overhead, "PARTS", (1, 3))
     monkeypatch.setattr(overhead, "EPOCHS", 5)
@@ -84,6 +84,18 @@ def test_what_both_remember_predicts(config, capsys):
     assert rates.spmm_rate(64, 65536) == pytest.approx(65536 / row["ours_s"])
     (row,) = (r for r in found["rows"] if (r["kernel"], r["width"]) == ("gather_rows", 16))
     assert at(rates.gather, 64) == pytest.approx(65536 / 4 / row["ours_s"])
+
+
+@pytest.mark.requires_gpu
+def test_a_gpu_and_its_bus(config, capsys):
+    memory = replace(config, device="cuda", storage=replace(config.storage, name="memory"))
+    assert bench.run(memory, frozenset({"kernels", "json"})) == 0
+    found = json.loads(capsys.readouterr().out)
+    there = {row["kernel"] for row in found["rows"] if row["device"] == "cuda"}
+    assert there >= {"copy_h2d", "copy_d2h", "regather", "spmm", "gather_rows", "gemm", "norm_act"}
+    rates, note = load_rates(memory, gpu=True)
+    assert rates is not None and rates.gpu is not None, note
+    assert len(rates.gpu.spmm) == 2 and rates.gpu.visit_s > 0
 
 
 def test_the_table_for_terminals_shows_the_same(config, capsys, monkeypatch):
