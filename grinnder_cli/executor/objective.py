@@ -38,6 +38,11 @@ class Objective:
         """The metric needs the score of every node, not sums over parts."""
         return self.metric == "rocauc"
 
+    @property
+    def lower_is_better(self) -> bool:
+        """Of the metric."""
+        return self.metric == "mse"
+
     def scores(self, logits: Tensor) -> Tensor:
         """How much rather class 1 than class 0 [r]."""
         return logits[:, 1] - logits[:, 0]

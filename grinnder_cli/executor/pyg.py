@@ -16,6 +16,7 @@ from grinnder_cli.errors import ConfigError
 from grinnder_cli.executor.objective import Objective, ranking_pct
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Tally
+from grinnder_cli.executor.update import Update
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.simulate import Traffic
@@ -26,21 +27,22 @@ class PyGRunner:
 
     Args:
         layout: "csr" (torch sparse CSR, gcn_norm as values) or "edge_index" (with gcn_norm as edge_weight).
+        update: the optimizer's step.
         objective: loss and metric.
         evaluate: whether an epoch, counted from 0, is evaluated.
         check: called between forward, backward and evaluation; raises to stop.
     """
 
     def __init__(
-        self, graph: Graph, layout: str, model: GCN, optimizer: torch.optim.Optimizer,
+        self, graph: Graph, layout: str, model: GCN, update: Update,
         objective: Objective, *, evaluate: Callable[[int], bool], check: Callable[[], None],
     ) -> None:  # fmt: skip
         from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
         parameter = next(model.parameters())
         dtype, self._device = parameter.dtype, parameter.device
-        self.model, self.optimizer, self._due, self._check = model, optimizer, evaluate, check
-        self._objective = objective
+        self.model, self.optimizer, self._step = model, update.optimizer, update.step
+        self._due, self._check, self._objective = evaluate, check, objective
         masks = (torch.from_numpy(np.array(getattr(graph, f"{role}_mask"))).bool() for role in ROLES)
         self._masks = [mask.to(self._device) for mask in masks]
         self._y = torch.from_numpy(np.array(graph.y)).to(self._device)
@@ -70,13 +72,12 @@ class PyGRunner:
         self._check()
         start = self._now()
         self.model.train()
-        self.optimizer.zero_grad()
         picked = self._masks[0]
         loss = self._objective.mean_loss(self._logits(epoch)[picked], self._y[picked])
         self._check()
         forward = self._now()
         loss.backward()
-        self.optimizer.step()
+        self._step(epoch)
         trained = self._now()
         self._check()
         score = self._evaluate(epoch) if self._due(epoch) else None

@@ -52,14 +52,14 @@ def _train_locked(run: RunDirectory, stop: StopFlag, *, resume: bool) -> int:
         _log.info("worker %d starts, resume=%s, config %s", os.getpid(), resume, config)
         stop.check()
         with make_progress(config.progress) as progress:
-            _load_train()(config, run, progress=progress, stop=stop, resume=resume)
+            summary = _load_train()(config, run, progress=progress, stop=stop, resume=resume)
     except BaseException as error:
         _log.error("the run ended with an error", exc_info=error)
         code = _tell(error)
         name = signal.Signals(error.exit_code - 128).name if isinstance(error, Interrupted) else None
         _end(run, state="interrupted" if name else "failed", exit_code=code, message=describe(error)[1], signal=name)
         return code
-    _end(run, state="complete", exit_code=0)
+    _end(run, state="complete", exit_code=0, message=summary.get("stopped_early"))
     return 0
 
 

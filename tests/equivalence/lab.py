@@ -26,7 +26,7 @@ from grinnder_cli.config.schema import (
 )
 from grinnder_cli.plan.planner import make_plan
 from grinnder_cli.plan.simulate import Traffic
-from grinnder_cli.run import training
+from grinnder_cli.run import building
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.memory import Limit
 from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
@@ -113,9 +113,9 @@ def run(cfg: RunConfig, gpu: LazyGpu | None = None) -> Outcome:
             budget = Limit(bytes=int(cfg.memory.device), source="memory.device")
             plan = make_plan(cfg, prepared.model, prepared.sizes, prepared.budget.bytes, device_budget=budget.bytes)
             prepared = replace(prepared, plan=plan)
-            stack.enter_context(mock.patch.object(training, "open_gpu", lambda: gpu))
+            stack.enter_context(mock.patch.object(building, "open_gpu", lambda: gpu))
         require_fit(cfg, prepared)
-        runner, _ = training._runner(cfg, prepared, directory, lambda: None, lambda: None, stack)
+        runner, _ = building.make_runner(cfg, prepared, directory, lambda: None, lambda: None, stack)
         runner.optimizer.register_step_pre_hook(
             lambda *_: outcome.gradients.append({n: p.grad.cpu().clone() for n, p in runner.model.named_parameters()})
         )
