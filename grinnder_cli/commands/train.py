@@ -125,7 +125,7 @@ def show(directory: RunDirectory, flags: set[str], *, brief: bool, report: bool)
 def _hash(config: RunConfig) -> str:
     from grinnder_cli import dataset
 
-    fingerprint = dataset.fingerprint(dataset.located(config.dataset, data_dir(config.data)))
+    fingerprint = dataset.fingerprint(dataset.of_run(config, data_dir(config.data)))
     return freeze.config_hash(config, version=__version__, dataset_fingerprint=fingerprint)
 
 

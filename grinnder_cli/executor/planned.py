@@ -147,7 +147,7 @@ class PlannedRunner:
         return EpochResult(
             epoch=epoch,
             train_loss=loss,
-            score_pct=after.scores_pct() if evaluated else None,
+            **(after.report(self._stages.objective) if evaluated else {}),
             epoch_time_s=forward + backward,
             forward_s=forward,
             backward_s=backward,

@@ -6,6 +6,7 @@ that a difference between their curves is a difference in exactness.
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +46,7 @@ class PyGRunner:
         self._due, self._check, self._objective = evaluate, check, objective
         masks = (torch.from_numpy(np.array(getattr(graph, f"{role}_mask"))).bool() for role in ROLES)
         self._masks = [mask.to(self._device) for mask in masks]
-        self._y = torch.from_numpy(np.array(graph.y)).to(self._device)
+        self._y = objective.targets(torch.from_numpy(np.array(graph.y)).to(self._device), graph.num_nodes)
         self._x = torch.from_numpy(np.array(graph.x)).to(self._device, dtype)
         dst = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
         edge_index = torch.from_numpy(np.stack([np.asarray(graph.indices).astype(np.int64), dst]))
@@ -80,12 +81,12 @@ class PyGRunner:
         self._step(epoch)
         trained = self._now()
         self._check()
-        score = self._evaluate(epoch) if self._due(epoch) else None
+        score = self._evaluate(epoch) if self._due(epoch) else {}
         end = self._now()
         return EpochResult(
             epoch=epoch,
             train_loss=float(loss.detach()),
-            score_pct=score,
+            **score,
             epoch_time_s=trained - start,
             forward_s=forward - start,
             backward_s=trained - forward,
@@ -110,15 +111,15 @@ class PyGRunner:
         return self.model(self._x, self._adjacency, epoch)
 
     @torch.no_grad()
-    def _evaluate(self, epoch: int) -> tuple[float | None, ...]:
+    def _evaluate(self, epoch: int) -> dict[str, Any]:
         self.model.eval()
         logits, tally = self._logits(epoch), Tally()
         if self._objective.ranked:
             scores = self._objective.scores(logits)
-            return tuple(ranking_pct(scores[mask], self._y[mask] == 1) for mask in self._masks)
+            return {"score_pct": tuple(ranking_pct(scores[mask], self._y[mask] == 1) for mask in self._masks)}
         for role, mask in enumerate(self._masks):
-            tally.correct[role], tally.counted[role] = map(int, self._objective.count(logits, self._y, mask))
-        return tally.scores_pct()
+            tally.correct[role], tally.counted[role] = self._objective.count(logits, self._y, mask)
+        return tally.report(self._objective)
 
     def close(self) -> None:
         """Nothing to release."""

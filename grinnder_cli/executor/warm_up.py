@@ -42,10 +42,7 @@ def warm_up(
     ids = torch.arange(rows, device=device)
     zeros = torch.zeros(rows, dtype=torch.int32, device=device)
     scale, role = torch.ones(rows, dtype=dtype, device=device), torch.ones(rows, dtype=torch.uint8, device=device)
-    target = zeros
-    if objective.multi_label:
-        target = torch.zeros(rows * objective.classes, dtype=torch.int8, device=device)
-    nodes = Nodes(ids, scale, target, role)
+    nodes = Nodes(ids, scale, objective.blank(rows, dtype, device), role)
     indptr = torch.arange(rows + 1, device=device)
 
     def some(width: int) -> torch.Tensor:

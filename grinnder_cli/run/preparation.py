@@ -133,7 +133,7 @@ def prepare_run(
     folder, budget, method = data_dir(config.data), host_budget(config), resolved_method(config)
     device = device_limit(config, planning=not within_budget)
     afford = _afford if within_budget else _ignore
-    source = dataset.located(config.dataset, folder)
+    source = dataset.of_run(config, folder)
     if not dataset.is_stored(source, folder):
         needs = dataset.load_bytes(source, budget.bytes)
         afford(f"preparing dataset {source.name}", needs, budget)

@@ -28,7 +28,7 @@ def epoch_row(result: EpochResult, peak_host_bytes: int) -> EpochMetrics:
         peak_host_bytes: of this epoch, above the baseline.
     """
     score = result.score_pct or (None, None, None)
-    share = [None if value is None else value / 100 for value in score]
+    share = result.mse or [None if value is None else value / 100 for value in score]
     spent = result.compute_s + result.gather_s + result.read_wait_s + result.write_wait_s + result.python_s
     spent += result.copy_s
     return EpochMetrics(
@@ -158,9 +158,10 @@ def first_screen(
     native, why = native_status()
     if not native:
         progress.warn(why)
+    learnt = "values per node" if graph.regression else "classes"
     say(
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges ({graph.raw_edges:,} in the "
-        f"file), {graph.num_features} features, {graph.num_classes} classes, {prepared.train_rows:,} training nodes"
+        f"file), {graph.num_features} features, {graph.num_classes} {learnt}, {prepared.train_rows:,} training nodes"
     )
     widths = " -> ".join(str(layer.d_in) for layer in prepared.model.layers) + f" -> {graph.num_classes}"
     say(f"model {prepared.model.name} {widths}, {prepared.model.parameter_count:,} parameters, {config.dtype}")

@@ -1,6 +1,7 @@
 """Learning rate, clipping and momentum: the epochs of many parts are those of torch's own schedulers and clipping."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import lab
 import pytest
@@ -19,7 +20,7 @@ def test_the_rate_is_a_function_of_the_epoch():
     falling = replace(settings, schedule="cosine")
     rates = [learning_rate(falling, epoch, 12) for epoch in range(12)]
     assert rates[3] == rates[4] == 0.5 and rates[8] == pytest.approx(0.25)
-    assert all(a > b > 0 for a, b in zip(rates[4:], rates[5:], strict=False))
+    assert all(a > b > 0 for a, b in pairwise(rates[4:]))
 
 
 def by_torch(cfg) -> list[float]:

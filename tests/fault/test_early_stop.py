@@ -1,4 +1,4 @@
-"""A run that stops early, with everything that could depend on its past: killed anywhere it ends where it would have."""
+"""A run that stops early, with all that could depend on its past: killed anywhere, it ends where it would have."""
 
 import json
 from dataclasses import replace
