@@ -18,6 +18,7 @@ from grinnder_cli.executor.gpu import COMPUTE, OUT, Gpu
 from grinnder_cli.executor.host import Clock, Host
 from grinnder_cli.executor.host_visit import HostVisit
 from grinnder_cli.executor.objective import Objective
+from grinnder_cli.executor.prediction import Keep, PredictingStages
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Stages, Tally
 from grinnder_cli.executor.update import Update
@@ -161,6 +162,25 @@ class PlannedRunner:
             ),
             predicted=actions.traffic,
         )
+
+    def evaluate(self, keep: Keep, *, embeddings: bool) -> dict[str, Any]:
+        """The one epoch of a plan that only evaluates; the metric, as in `EpochResult`.
+
+        Args:
+            keep: takes predictions and, where asked for, embeddings.
+
+        Raises:
+            StorageError: a transfer failed.
+        """
+        objective, tally = self._stages.objective, self._tallies[1]
+        stages = PredictingStages(self.model, self._stages.ax, objective, keep, embeddings=embeddings)
+        tally.clear()
+        for visit in self._visits(self._schedule.next_epoch()):
+            visit.run(stages, tally, 0)
+        self._host.settle()
+        if self._device:
+            self._device.gpu.synchronize()
+        return tally.report(objective)
 
     def _mark(self) -> Any:
         """Now: on the clock, or in what a device has been given to do."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import ConfigError
 from grinnder_cli.executor.objective import Objective, ranking_pct
+from grinnder_cli.executor.prediction import EMBEDDINGS, Keep
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Tally
 from grinnder_cli.executor.update import Update
@@ -111,9 +112,28 @@ class PyGRunner:
         return self.model(self._x, self._adjacency, epoch)
 
     @torch.no_grad()
+    def evaluate(self, keep: Keep, *, embeddings: bool) -> dict[str, Any]:
+        """One evaluation forward; the metric, as in `EpochResult`.
+
+        Args:
+            keep: takes predictions and, where asked for, what the last convolution reads.
+        """
+        hidden: list[Tensor] = []
+        with self.model.convs[-1].register_forward_pre_hook(lambda _, args: hidden.append(args[0])):
+            self.model.eval()
+            logits = self._logits(0)
+        columns = self._objective.predict(logits) | ({EMBEDDINGS: hidden[0]} if embeddings else {})
+        for name, column in columns.items():
+            keep(name, torch.arange(len(column)), column)
+        return self._scored(logits)
+
+    @torch.no_grad()
     def _evaluate(self, epoch: int) -> dict[str, Any]:
         self.model.eval()
-        logits, tally = self._logits(epoch), Tally()
+        return self._scored(self._logits(epoch))
+
+    def _scored(self, logits: Tensor) -> dict[str, Any]:
+        tally = Tally()
         if self._objective.ranked:
             scores = self._objective.scores(logits)
             return {"score_pct": tuple(ranking_pct(scores[mask], self._y[mask] == 1) for mask in self._masks)}

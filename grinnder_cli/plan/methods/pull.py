@@ -32,6 +32,7 @@ class PullProgram:
         eval_every: epochs between evaluations; `last` is always evaluated.
         resident: chunks that stay on the device.
         scored: nodes whose scores an evaluation keeps, to rank them.
+        training: False: every epoch is an evaluation forward and nothing else.
     """
 
     model: ModelSpec
@@ -45,6 +46,7 @@ class PullProgram:
     recomputed: frozenset[str] = frozenset()
     resident: frozenset[Chunk] = frozenset()
     scored: int = 0
+    training: bool = True
     _passes: dict = field(default_factory=dict, repr=False, compare=False)
 
     # ------------------------------------------------------------------ tensors
@@ -130,6 +132,9 @@ class PullProgram:
                 sweep(partial(self._forward, layer, train), k_epoch, next(ks))
             sweep(lambda p: self._loss(p, train, evaluate), k_epoch, next(ks))
 
+        if not self.training:
+            forward(parity, visits, False, True)
+            return tuple(steps), 0
         # With one forward serving training and evaluation, an epoch's first forward ran at the end of the one before.
         if first or not reuse:
             forward(parity, visits, True, False)
