@@ -7,6 +7,7 @@ the file in random order. Shapes: N nodes, E edges, F features.
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ EDGE_BLOCK, ROW_BLOCK = 1 << 20, 1 << 16
 FAR = 0.04
 """Share of edges that start anywhere."""
 CLASSES = 16
-_EDGES, _FEATURES, _CENTRES = range(3)
+_EDGES, _FEATURES, _CENTRES, _ORDER = range(4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,8 @@ class Shape:
     edges: int
     features: int
     seed: int = 0
+    shuffle: bool = False
+    """Ids say nothing of who is near."""
 
     def rng(self, stream: int, block: int = 0) -> np.random.Generator:
         """Numbers of one block of one purpose."""
@@ -38,7 +41,16 @@ def edges(shape: Shape, block: int) -> tuple[np.ndarray, np.ndarray]:
     dst = rng.integers(0, shape.nodes, count)
     reach = np.exp(rng.random(count, np.float32) * np.log(min(10_000.0, shape.nodes / 4))).astype(np.int64)
     near = (dst + np.where(rng.random(count, np.float32) < 0.5, reach - 1, -reach)) % shape.nodes
-    return np.where(rng.random(count, np.float32) < FAR, rng.integers(0, shape.nodes, count), near), dst
+    src = np.where(rng.random(count, np.float32) < FAR, rng.integers(0, shape.nodes, count), near)
+    if shape.shuffle:
+        src, dst = _order(shape)[src], _order(shape)[dst]
+    return src, dst
+
+
+@lru_cache(maxsize=1)
+def _order(shape: Shape) -> np.ndarray:
+    """int32 [N], the id under which each node stands in the file."""
+    return shape.rng(_ORDER).permutation(shape.nodes).astype(np.int32)
 
 
 def labels(first: int, last: int) -> np.ndarray:

@@ -41,6 +41,8 @@ def main() -> None:
     parser.add_argument("--edges", type=int, default=200_000_000)
     parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--parts", type=int, default=64)
+    parser.add_argument("--partitioner", default="contiguous")
+    parser.add_argument("--shuffle", action="store_true", help="ids without locality")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--limit", default="6GiB", help="of the processes, page cache included where cgroups serve")
@@ -49,7 +51,9 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="where files go; removed at the end (default: a temporary directory)")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "published" / "prepare_memory")
     arguments = parser.parse_args()
-    shape = graphs.Shape(nodes=arguments.nodes, edges=arguments.edges, features=arguments.features)
+    shape = graphs.Shape(
+        nodes=arguments.nodes, edges=arguments.edges, features=arguments.features, shuffle=arguments.shuffle
+    )
     with tempfile.TemporaryDirectory(prefix="grinnder-prepare-", dir=arguments.work) as temporary:
         work = Path(temporary)
         result = {
@@ -74,7 +78,7 @@ def measure(shape: graphs.Shape, arguments: argparse.Namespace, work: Path) -> d
         "seconds": time.perf_counter() - start, "bytes": (work / "graph.npz").stat().st_size}}  # fmt: skip
     say(json.dumps(result["input"]))
     stage = [str(HERE / "stages.py")]
-    after = [str(work), str(arguments.parts), arguments.memory]
+    after = [str(work), str(arguments.parts), arguments.memory, arguments.partitioner]
     with limited(units.parse_size(arguments.limit, "--limit")) as (how, enter, seen):
         result["limit"] = how
         result["prepare"] = timed([*stage, "prepare", *after], enter) | seen()
@@ -91,7 +95,7 @@ def train(arguments: argparse.Namespace, work: Path, enter: Enter) -> dict:
     """One epoch."""
     keys = [
         "dataset=npz", f"dataset.path={work / 'graph.npz'}", f"data.dir={work / 'data'}", f"out={work / 'out'}",
-        f"parts={arguments.parts}", "partitioner=contiguous", f"layers={arguments.layers}",
+        f"parts={arguments.parts}", f"partitioner={arguments.partitioner}", f"layers={arguments.layers}",
         f"hidden={arguments.hidden}", "epochs=1", f"memory.host={arguments.memory}", "device=cpu",
         f"storage.dir={work / 'scratch'}", "progress=off",
     ]  # fmt: skip
@@ -179,6 +183,7 @@ def machine(work: Path) -> dict:
 def page(result: dict) -> str:
     """The result as one Markdown page."""
     shape, prepared, checked = (result[key] for key in ("shape", "prepare", "check"))
+    parts = f"{result['arguments']['parts']} parts by {result['arguments']['partitioner']}"
     lines = [
         "# Preparing a graph larger than memory",
         "",
@@ -188,7 +193,7 @@ def page(result: dict) -> str:
         f"memory.host={result['arguments']['memory']}",
         "",
         f"{shape['nodes']:,} nodes, {prepared['edges']:,} directed edges, {shape['features']} float16 features: one "
-        f".npz of {result['input']['bytes'] / GIB:.2f} GiB. {result['arguments']['parts']} contiguous parts, alpha "
+        f".npz of {result['input']['bytes'] / GIB:.2f} GiB. {parts}, alpha "
         f"{prepared['alpha']:.3f} in, {prepared['alpha_out']:.3f} out.",
         "",
         "| phase | s | CPU s | peak anonymous GiB | estimate GiB | read calls GiB | written GiB | from disk GiB |",

@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from grinnder_cli.model.kernels import cpu_library
 from grinnder_cli.partitioner.blocks import build_bytes, operator
 from grinnder_cli.partitioner.layout import map_chunk
 from grinnder_cli.partitioner.operator import Operator, chunk_file, operator_sizes
-from grinnder_cli.partitioner.partition import Partition, describe_bytes, partition
+from grinnder_cli.partitioner.partition import Partition, describe_bytes, partition, settled
 from grinnder_cli.run.memory import PeakSampler, release_freed_memory
 
-Stage = Callable[[Path, int, str], dict]
+Stage = Callable[[Path, int, str, PartitionerConfig], dict]
 
 
 def _io() -> dict[str, int]:
@@ -48,14 +49,14 @@ def _config(work: Path) -> DatasetConfig:
     return DatasetConfig(name="npz", path=str(work / "graph.npz"))
 
 
-def prepare(work: Path, parts: int, memory_host: str) -> dict:
+def prepare(work: Path, parts: int, memory_host: str, partitioner: PartitionerConfig) -> dict:
     """Every store a run stands on, made with the functions a run calls."""
     cpu_library()  # what is loaded once does not belong to a phase
     memory, data, rows, config = units.parse_size(memory_host, "memory.host"), work / "data", [], _config(work)
     estimate = dataset.load_bytes(config, memory)
     graph = _measured("graph", estimate, lambda: dataset.load(config, data, memory=memory), rows)
-    settings = PartitionerConfig(name="contiguous")
-    estimate = describe_bytes(graph.num_nodes, graph.num_edges, parts, PartitionerConfig(name="contiguous"))
+    settings = settled(graph, parts, partitioner, 0, data, memory).config
+    estimate = describe_bytes(graph.num_nodes, graph.num_edges, parts, settings)
     part = _measured("partition", estimate, lambda: partition(graph, parts, settings, 0, data), rows)
     sizes = operator_sizes(graph, part, loops="one", weighted=True, dtype="float32")
     estimate = build_bytes(graph, sizes, memory)
@@ -65,15 +66,16 @@ def prepare(work: Path, parts: int, memory_host: str) -> dict:
     stores = {path.name: sum(file.stat().st_size for file in path.glob("*/*")) for path in sorted(data.iterdir())}
     return {
         "phases": rows, "stores": stores, "alpha": part.facts["alpha"], "alpha_out": part.facts["alpha_out"],
-        "symmetric": part.symmetric, "edges": graph.num_edges,
+        "symmetric": part.symmetric, "edges": graph.num_edges, "partitioner": asdict(settings), "facts": part.facts,
     }  # fmt: skip
 
 
-def check(work: Path, parts: int, memory_host: str) -> dict:
+def check(work: Path, parts: int, memory_host: str, partitioner: PartitionerConfig) -> dict:
     """Every edge of the input is in the blocks, once, and nothing else; features and A_hat X where one can look."""
     data, facts = work / "data", json.loads((work / "facts.json").read_text())
     graph = dataset.load(_config(work), data)
-    part = partition(graph, parts, PartitionerConfig(name="contiguous"), 0, data)
+    settings = settled(graph, parts, partitioner, 0, data, units.parse_size(memory_host, "memory.host")).config
+    part = partition(graph, parts, settings, 0, data)
     sizes = operator_sizes(graph, part, loops="one", weighted=True, dtype="float32")
     blocks = operator(graph, part, sizes, data)
     found = {f"hash_{side}": 0 for side in sizes.sides} | {"edges": 0}
@@ -152,5 +154,5 @@ def _matrix(blocks: Operator, name: str, p: int, dtype: np.dtype, width: int, da
 STAGES: dict[str, Stage] = {"prepare": prepare, "check": check}
 
 if __name__ == "__main__":
-    stage, work, parts, memory = sys.argv[1:]
-    print(json.dumps(STAGES[stage](Path(work), int(parts), memory)))
+    stage, work, parts, memory, partitioner = sys.argv[1:]
+    print(json.dumps(STAGES[stage](Path(work), int(parts), memory, PartitionerConfig(name=partitioner))))

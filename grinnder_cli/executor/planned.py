@@ -18,11 +18,11 @@ from grinnder_cli.executor.gpu import COMPUTE, OUT, Gpu
 from grinnder_cli.executor.host import Clock, Host
 from grinnder_cli.executor.host_visit import HostVisit
 from grinnder_cli.executor.objective import Objective
-from grinnder_cli.executor.prediction import Keep, PredictingStages
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Stages, Tally
 from grinnder_cli.executor.update import Update
 from grinnder_cli.executor.visit import Visit
+from grinnder_cli.executor.watch import Watch
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.layout import offsets, padded
 from grinnder_cli.partitioner.operator import Operator, chunk_file
@@ -163,24 +163,24 @@ class PlannedRunner:
             predicted=actions.traffic,
         )
 
-    def evaluate(self, keep: Keep, *, embeddings: bool) -> dict[str, Any]:
+    def evaluate(self, watch: Watch) -> dict[str, Any]:
         """The one epoch of a plan that only evaluates; the metric, as in `EpochResult`.
 
         Args:
-            keep: takes predictions and, where asked for, embeddings.
+            watch: takes predictions and, where asked for, embeddings.
 
         Raises:
             StorageError: a transfer failed.
         """
-        objective, tally = self._stages.objective, self._tallies[1]
-        stages = PredictingStages(self.model, self._stages.ax, objective, keep, embeddings=embeddings)
+        stages, tally = self._stages, self._tallies[1]
+        stages.watch = watch
         tally.clear()
         for visit in self._visits(self._schedule.next_epoch()):
             visit.run(stages, tally, 0)
         self._host.settle()
         if self._device:
             self._device.gpu.synchronize()
-        return tally.report(objective)
+        return tally.report(stages.objective)
 
     def _mark(self) -> Any:
         """Now: on the clock, or in what a device has been given to do."""

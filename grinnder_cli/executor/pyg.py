@@ -15,10 +15,10 @@ from torch import Tensor
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import ConfigError
 from grinnder_cli.executor.objective import Objective, ranking_pct
-from grinnder_cli.executor.prediction import EMBEDDINGS, Keep
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Tally
 from grinnder_cli.executor.update import Update
+from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.simulate import Traffic
@@ -112,19 +112,20 @@ class PyGRunner:
         return self.model(self._x, self._adjacency, epoch)
 
     @torch.no_grad()
-    def evaluate(self, keep: Keep, *, embeddings: bool) -> dict[str, Any]:
+    def evaluate(self, watch: Watch) -> dict[str, Any]:
         """One evaluation forward; the metric, as in `EpochResult`.
 
         Args:
-            keep: takes predictions and, where asked for, what the last convolution reads.
+            watch: takes predictions and, where asked for, what the last convolution reads.
         """
         hidden: list[Tensor] = []
         with self.model.convs[-1].register_forward_pre_hook(lambda _, args: hidden.append(args[0])):
             self.model.eval()
             logits = self._logits(0)
-        columns = self._objective.predict(logits) | ({EMBEDDINGS: hidden[0]} if embeddings else {})
-        for name, column in columns.items():
-            keep(name, torch.arange(len(column)), column)
+        ids = torch.arange(len(logits))
+        watch.predictions(self._objective, ids, logits)
+        if watch.embeddings:
+            watch.keep(EMBEDDINGS, ids, hidden[0])
         return self._scored(logits)
 
     @torch.no_grad()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from grinnder_cli.executor.objective import Objective, ranking_pct
+from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.device import device_rows
@@ -92,6 +93,8 @@ class Stages:
     def __init__(self, model: GCN, ax: bool, objective: Objective, train_rows: int) -> None:
         self.model, self.spec, self.ax, self.objective = model, model.spec, ax, objective
         self.terms = objective.terms(train_rows)
+        self.watch: Watch | None = None
+        """Takes predictions and embeddings of what is computed."""
         weight = next(model.parameters())
         rows = device_rows if weight.is_cuda else local_rows
         self._rows = rows(self.spec, weight.element_size())
@@ -152,10 +155,14 @@ class Stages:
         """Z_l -> Y_{l+1}, scaled for sending, into `y`; h_l into `carry` where the next layer has a residual."""
         for rows in self._stretches(len(z)):
             own = None if skip is None else self._cast(skip[rows])
-            sent, h = self._local(index, z[rows], own, nodes, rows, epoch, train, carry is not None)
+            watched = self.watch is not None and self.watch.embeddings and index == self.spec.depth - 1
+            sent, h = self._local(index, z[rows], own, nodes, rows, epoch, train, carry is not None or watched)
             if carry is not None:
                 assert h is not None
                 carry[rows] = h
+            if watched:
+                assert h is not None and self.watch is not None
+                self.watch.keep(EMBEDDINGS, nodes.id[rows], h)
             self._send(index + 1, sent, y[rows])
 
     def loss(self, z: Tensor, nodes: Nodes, tally: Tally, *, train: bool, evaluate: bool, dz: Tensor | None) -> None:
@@ -185,6 +192,8 @@ class Stages:
                     torch.mul(leaf.grad, nodes.scale[rows, None], out=dz[rows])
 
     def _count(self, logits: Tensor, target: Tensor, role: Tensor, ids: Tensor, tally: Tally) -> None:
+        if self.watch is not None:
+            self.watch.predictions(self.objective, ids, logits)
         if self.objective.ranked:
             tally.scores[ids] = self.objective.scores(logits)
             tally.kinds[ids] = role | (target == 1).to(torch.uint8) << len(ROLES)

@@ -22,7 +22,7 @@ from itertools import groupby
 
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import padded
-from grinnder_cli.plan.methods.pull import PullProgram
+from grinnder_cli.plan.methods.program import Program
 from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step
 
 DEVICE_STRETCH_BYTES = 64 << 20
@@ -94,7 +94,7 @@ class DeviceTier:
         return frozenset(self.offsets)
 
 
-def plan_device(program: PullProgram, budget: int, *, whole: bool) -> DeviceTier:
+def plan_device(program: Program, budget: int, *, whole: bool) -> DeviceTier:
     """Choose what stays on the device.
 
     Args:
@@ -132,7 +132,7 @@ def plan_device(program: PullProgram, budget: int, *, whole: bool) -> DeviceTier
     return best
 
 
-def _steps(program: PullProgram) -> list[list[Step]]:
+def _steps(program: Program) -> list[list[Step]]:
     """The steps of every kind of epoch the run can have, each with the epoch after it."""
     first, every = program.first, program.eval_every
     evaluated = (first + 1) // every * every + every - 1  # the first such epoch after the first
@@ -143,7 +143,7 @@ def _steps(program: PullProgram) -> list[list[Step]]:
     return list(units.values())
 
 
-def _fixed(program: PullProgram) -> int:
+def _fixed(program: Program) -> int:
     model, itemsize = program.model, program.itemsize
     stretch = min(int(program.sizes.rows.max()), device_rows(model, itemsize))
     weights = WEIGHT_COPIES * model.parameter_count * itemsize
@@ -151,7 +151,7 @@ def _fixed(program: PullProgram) -> int:
     return weights + DEVICE_TEMPORARIES * stretch * model.widest * itemsize + SLACK_BYTES
 
 
-def slot_bytes(program: PullProgram, step: Step) -> tuple[int, int]:
+def slot_bytes(program: Program, step: Step) -> tuple[int, int]:
     """(input, output) bytes of one visit in device memory, what is held left out."""
     inputs = sum(padded(a.nbytes) for a in step.reads if a.mode in (Mode.READ, Mode.RECEIVE, Mode.OWN))
     rows = int(program.sizes.rows[step.part])
@@ -171,13 +171,13 @@ def slot_bytes(program: PullProgram, step: Step) -> tuple[int, int]:
     return inputs, outputs + padded(sum(a.nbytes for a in step.writes if a.mode is Mode.SEND))
 
 
-def _slot(program: PullProgram, phases: list[list[Step]], held: Iterable[Chunk]) -> tuple[int, int]:
+def _slot(program: Program, phases: list[list[Step]], held: Iterable[Chunk]) -> tuple[int, int]:
     names = frozenset(held)
     sizes = [slot_bytes(program, step.holding(names)) for steps in phases for step in steps]
     return max((i for i, _ in sizes), default=0), max((o for _, o in sizes), default=0)
 
 
-def bus_bytes(program: PullProgram, step: Step, access: Access) -> int:
+def bus_bytes(program: Program, step: Step, access: Access) -> int:
     """Bytes an access moves between host and device: of a source chunk only the rows wanted."""
     if access.mode is not Mode.GATHER or access.chunk.part == step.part:
         return access.nbytes
@@ -185,7 +185,7 @@ def bus_bytes(program: PullProgram, step: Step, access: Access) -> int:
     return int(program.sizes.halo(name)[step.part, access.chunk.part]) * program.tensors[name].width * program.itemsize
 
 
-def bus_load(program: PullProgram, *, overlapped: bool) -> int:
+def bus_load(program: Program, *, overlapped: bool) -> int:
     """Bytes that stand for the time an epoch takes on the bus: of each pass the busier direction.
 
     Rows that kernels read come in whole lines of memory and, beside copies down, share with them what one direction
@@ -210,7 +210,7 @@ def bus_load(program: PullProgram, *, overlapped: bool) -> int:
     return total
 
 
-def _candidates(program: PullProgram, phases: list[list[Step]]) -> list[Chunk]:
+def _candidates(program: Program, phases: list[list[Step]]) -> list[Chunk]:
     """Every chunk the steps touch, in the order in which memory is given."""
     steps, tensors = phases[1 if len(phases) > 1 else 0], program.tensors
     saved: dict[str, int] = {}
@@ -246,7 +246,7 @@ def _group(name: str) -> str:
 
 
 def _place(
-    program: PullProgram, phases: list[list[Step]], candidates: list[Chunk], room: int | None
+    program: Program, phases: list[list[Step]], candidates: list[Chunk], room: int | None
 ) -> tuple[dict[Chunk, int], int]:
     """(offset of each chunk held, bytes of the arena), as many as fit `room` (None: all)."""
     apart = _conflicts(phases)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import BLOCK, padded
 from grinnder_cli.plan.device import device_rows
-from grinnder_cli.plan.methods.pull import PullProgram
+from grinnder_cli.plan.methods.program import Program
 from grinnder_cli.plan.steps import Mode, Step
 
 LOCAL_BLOCK_BYTES = 1 << 21
@@ -81,7 +81,7 @@ class Need:
         return self.fixed + self.visit
 
 
-def need(program: PullProgram, *, device: bool = False, bounce: int = 0) -> Need:
+def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
     """What the program needs.
 
     Args:
@@ -128,7 +128,7 @@ def need(program: PullProgram, *, device: bool = False, bounce: int = 0) -> Need
     )
 
 
-def _recording_bytes(program: PullProgram) -> int:
+def _recording_bytes(program: Program) -> int:
     stretch = device_rows(program.model, program.itemsize)
     return RECORDED_BYTES + STRETCH_BYTES * -(-int(program.sizes.rows.max()) // stretch)
 
@@ -145,7 +145,7 @@ def _handed_on(step: Step) -> int:
     return total + sum(a.nbytes + 2 * BLOCK for a in step.writes if a.mode is Mode.SEND)
 
 
-def _reads(program: PullProgram, step: Step) -> int:
+def _reads(program: Program, step: Step) -> int:
     """Bytes of what a visit reads, beside the cache."""
     total = sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
     if step.aggregates:
@@ -157,7 +157,7 @@ def _reads(program: PullProgram, step: Step) -> int:
     return total + max((padded(a.nbytes) for a in step.reads if a.mode is Mode.GATHER), default=0)
 
 
-def _rest(program: PullProgram, step: Step) -> int:
+def _rest(program: Program, step: Step) -> int:
     """Bytes a visit computes with and hands on."""
     rows, total = int(program.sizes.rows[step.part]), _handed_on(step)
     named = [step.exchanged] if step.aggregates else []
@@ -165,7 +165,7 @@ def _rest(program: PullProgram, step: Step) -> int:
     return total + sum(padded(rows * program.tensors[name].width * program.itemsize) for name in named)
 
 
-def _temporaries(program: PullProgram) -> int:
+def _temporaries(program: Program) -> int:
     """Bytes that stages allocate beside the pool's buffers."""
     stretch = min(int(program.sizes.rows.max()), local_rows(program.model, program.itemsize))
     return LOCAL_TEMPORARIES * stretch * program.model.widest * program.itemsize

@@ -9,6 +9,7 @@ from typing import Any
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.dataset import archive
 from grinnder_cli.errors import ConfigError, DataError
+from grinnder_cli.executor.watch import Watch
 from grinnder_cli.run import checkpoint, durable
 from grinnder_cli.run.building import device_memory, make_runner, stoppable
 from grinnder_cli.run.device import device_limit
@@ -53,7 +54,7 @@ def predict(
         progress.say(f"predicting {nodes:,} nodes with the weights of epoch {saved.epoch}")
         names = _names(prepared)
         with PredictionFile(Path(request.path), request.kind, nodes, names, run.path.name) as file:
-            score = runner.evaluate(file.keep, embeddings=request.embeddings)
+            score = runner.evaluate(Watch(keep=file.keep, embeddings=request.embeddings))
             file.finish()
             made = str(file.embeddings) if request.embeddings else None
     return {

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from grinnder_cli.errors import DoesNotFit, EnvironmentProblem
-from grinnder_cli.executor.prediction import EMBEDDINGS
+from grinnder_cli.executor.watch import EMBEDDINGS
 from grinnder_cli.kill import kill_point
 from grinnder_cli.run import durable
 

@@ -6,58 +6,22 @@ inboxes Y_2 travels through; `nodes`, `topo_*`, `send_*`, `recv_*`, `x`, `ax` ar
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import numpy as np
 
-from grinnder_cli.model.spec import ModelSpec
-from grinnder_cli.partitioner.operator import OperatorSizes
-from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Op, Step, TensorSpec, Unit
+from grinnder_cli.plan.methods.program import Program
+from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Op, Step, TensorSpec
 
 
-@dataclass(frozen=True, kw_only=True)
-class PullProgram:
-    """The steps of every epoch of a run.
-
-    Attributes:
-        model: what is trained.
-        sizes: rows, edges and halos of every part.
-        itemsize: bytes of one layer-tensor element.
-        ax: layer 1 reads the constant A_hat X instead of aggregating.
-        gathered: exchanged tensors read as whole chunks; all others travel as packs.
-        recomputed: of these, whose own rows are not kept: their reader computes them once more from what they
-            were computed from. Possible for one that comes straight from a constant (`recomputable`).
-        first, last: epochs of this process, counted from 0, both included.
-        eval_every: epochs between evaluations; `last` is always evaluated.
-        resident: chunks that stay on the device.
-        scored: nodes whose scores an evaluation keeps, to rank them.
-        training: False: every epoch is an evaluation forward and nothing else.
-    """
-
-    model: ModelSpec
-    sizes: OperatorSizes
-    itemsize: int
-    ax: bool
-    gathered: frozenset[str]
-    first: int
-    last: int
-    eval_every: int
-    recomputed: frozenset[str] = frozenset()
-    resident: frozenset[Chunk] = frozenset()
-    scored: int = 0
-    training: bool = True
-    _passes: dict = field(default_factory=dict, repr=False, compare=False)
+class PullProgram(Program):
+    """Forward and backward of every layer, one exchange each."""
 
     # ------------------------------------------------------------------ tensors
     @cached_property
     def tensors(self) -> dict[str, TensorSpec]:
         """Every tensor of the plan by name."""
-        specs = {
-            name: TensorSpec(name=name, kind=Kind.CONSTANT, width=width, chunk_bytes=chunk_bytes)
-            for name, (width, chunk_bytes) in self.sizes.constants.items()
-            if name != "ax" or self.ax
-        }
+        specs = self._constants()
         for layer in range(1, self.model.depth + 1):
             width = self.model.layer(layer).exchanged
             if self._aggregates(layer):
@@ -70,10 +34,6 @@ class PullProgram:
                 self._layer(specs, f"c{layer}", self.model.layer(layer).d_in)
                 self._layer(specs, f"dc{layer}", self.model.layer(layer).d_in)
         return specs
-
-    def _layer(self, specs: dict, name: str, width: int) -> None:
-        nbytes = tuple(int(rows) * width * self.itemsize for rows in self.sizes.rows)
-        specs[name] = TensorSpec(name=name, kind=Kind.LAYER, width=width, chunk_bytes=nbytes)
 
     def _exchanged(self, specs: dict, name: str, width: int, halo: np.ndarray) -> None:
         self._layer(specs, name, width)
@@ -105,25 +65,13 @@ class PullProgram:
         return layer > 1 and self.model.layer(layer).residual
 
     # ------------------------------------------------------------------ epochs
-    def unit(self, epoch: int) -> Unit:
-        """The steps of epoch `epoch` (counted from 0), as if the run had no end unless it is `last`."""
-        evaluate = epoch == self.last or (epoch + 1) % self.eval_every == 0
-        phase = (epoch % 2, epoch == self.first, epoch == self.last, evaluate)
-        if phase not in self._passes:
-            self._passes[phase] = self._steps(*phase)
-        steps, step_at = self._passes[phase]
-        return Unit(epoch, phase, steps, step_at)
-
     def _steps(self, parity: int, first: bool, last: bool, evaluate: bool) -> tuple[tuple[Step, ...], int]:
         reuse = self.model.pure_forward
         steps: list[Step] = []
         visits = iter(range(10**9))
 
         def sweep(make: Callable[[int], Step], k_epoch: int, k: int) -> None:
-            ids = range(self.sizes.parts)
-            for part in ids if (k_epoch + k) % 2 == 0 else reversed(ids):
-                if self.sizes.rows[part]:
-                    steps.append(self._marked(make(part)).holding(self.resident))
+            steps.extend(self._marked(step).holding(self.resident) for step in self._sweep(make, k_epoch, k))
 
         def forward(k_epoch: int, ks: Iterator[int], train: bool, evaluate: bool) -> None:
             if not self.ax:
@@ -132,9 +80,6 @@ class PullProgram:
                 sweep(partial(self._forward, layer, train), k_epoch, next(ks))
             sweep(lambda p: self._loss(p, train, evaluate), k_epoch, next(ks))
 
-        if not self.training:
-            forward(parity, visits, False, True)
-            return tuple(steps), 0
         # With one forward serving training and evaluation, an epoch's first forward ran at the end of the one before.
         if first or not reuse:
             forward(parity, visits, True, False)
@@ -158,12 +103,6 @@ class PullProgram:
         return step._replace(computed=tuple(n for n in names if forward and n in self.recomputed))
 
     # ------------------------------------------------------------------ visits
-    def _touch(self, mode: Mode, name: str, part: int) -> Access:
-        return Access(mode, Chunk(name, part), self.tensors[name].chunk_bytes[part])
-
-    def _read(self, part: int, *names: str) -> tuple[Access, ...]:
-        return tuple(self._touch(Mode.READ, name, part) for name in names if self.tensors[name].chunk_bytes[part])
-
     def _assemble(self, name: str, part: int) -> tuple[Access, ...]:
         """Reads that bring [own | halo] of an exchanged tensor and the operator's block."""
         side = self.sizes.side(name)

@@ -1,0 +1,109 @@
+"""What every planned method shares: the settings a program is made from, and epochs as memoised lists of steps."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from grinnder_cli.model.spec import ModelSpec
+from grinnder_cli.partitioner.operator import OperatorSizes
+from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step, TensorSpec, Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program(ABC):
+    """The steps of every epoch of a run.
+
+    Attributes:
+        model: what is trained.
+        sizes: rows, edges and halos of every part.
+        itemsize: bytes of one layer-tensor element.
+        ax: layer 1 reads the constant A_hat X instead of aggregating.
+        gathered: exchanged tensors read as whole chunks; all others travel as packs.
+        recomputed: of these, whose own rows are not kept: their reader computes them once more from what they
+            were computed from. Possible for one that comes straight from a constant (`recomputable`).
+        first, last: epochs of this process, counted from 0, both included.
+        eval_every: epochs between evaluations; `last` is always evaluated.
+        resident: chunks that stay on the device.
+        scored: nodes whose scores an evaluation keeps, to rank them.
+        training: False: every epoch is an evaluation forward and nothing else.
+    """
+
+    model: ModelSpec
+    sizes: OperatorSizes
+    itemsize: int
+    ax: bool
+    gathered: frozenset[str]
+    first: int
+    last: int
+    eval_every: int
+    recomputed: frozenset[str] = frozenset()
+    resident: frozenset[Chunk] = frozenset()
+    scored: int = 0
+    training: bool = True
+    _passes: dict = field(default_factory=dict, repr=False, compare=False)
+
+    # ------------------------------------------------------------------ what a method says of itself
+    @property
+    @abstractmethod
+    def tensors(self) -> dict[str, TensorSpec]:
+        """Every tensor of the plan by name."""
+
+    @property
+    @abstractmethod
+    def exchanged(self) -> tuple[str, ...]:
+        """Names of the tensors parts read from each other."""
+
+    @property
+    def recomputable(self) -> frozenset[str]:
+        """Exchanged tensors that are a row-wise function of X or A_hat X."""
+        return frozenset()
+
+    @abstractmethod
+    def _steps(self, parity: int, first: bool, last: bool, evaluate: bool) -> tuple[tuple[Step, ...], int]:
+        """(steps, index of the step before which the optimizer updates the weights) of a kind of epoch.
+
+        Args:
+            parity: of the epoch's number.
+            first: no epoch of this process was before it.
+            last: none follows.
+            evaluate: accuracies are due.
+        """
+
+    # ------------------------------------------------------------------ epochs
+    def unit(self, epoch: int) -> Unit:
+        """The steps of epoch `epoch` (counted from 0), as if the run had no end unless it is `last`."""
+        evaluate = epoch == self.last or (epoch + 1) % self.eval_every == 0
+        phase = (epoch % 2, epoch == self.first, epoch == self.last, evaluate)
+        if not self.training:
+            phase = (epoch % 2, False, True, True)
+        if phase not in self._passes:
+            self._passes[phase] = self._steps(*phase)
+        steps, step_at = self._passes[phase]
+        if not self.training:  # the forward that ends a run
+            steps, step_at = steps[step_at:], 0
+        return Unit(epoch, phase, steps, step_at)
+
+    def _sweep(self, make: Callable[[int], Step], k_epoch: int, k: int) -> Iterator[Step]:
+        """One visit of every part that has rows, in serpentine order: pass `k` of epoch `k_epoch`."""
+        ids = range(self.sizes.parts)
+        for part in ids if (k_epoch + k) % 2 == 0 else reversed(ids):
+            if self.sizes.rows[part]:
+                yield make(part)
+
+    # ------------------------------------------------------------------ tensors and accesses
+    def _constants(self) -> dict[str, TensorSpec]:
+        return {
+            name: TensorSpec(name=name, kind=Kind.CONSTANT, width=width, chunk_bytes=chunk_bytes)
+            for name, (width, chunk_bytes) in self.sizes.constants.items()
+            if name != "ax" or self.ax
+        }
+
+    def _layer(self, specs: dict[str, TensorSpec], name: str, width: int) -> None:
+        nbytes = tuple(int(rows) * width * self.itemsize for rows in self.sizes.rows)
+        specs[name] = TensorSpec(name=name, kind=Kind.LAYER, width=width, chunk_bytes=nbytes)
+
+    def _touch(self, mode: Mode, name: str, part: int) -> Access:
+        return Access(mode, Chunk(name, part), self.tensors[name].chunk_bytes[part])
+
+    def _read(self, part: int, *names: str) -> tuple[Access, ...]:
+        return tuple(self._touch(Mode.READ, name, part) for name in names if self.tensors[name].chunk_bytes[part])
