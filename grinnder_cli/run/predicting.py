@@ -1,5 +1,6 @@
 """Predictions of a run's nodes: its own plan, as a single evaluation forward, with the weights of a checkpoint."""
 
+import importlib
 import json
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,9 +12,10 @@ from grinnder_cli.dataset import archive
 from grinnder_cli.errors import ConfigError, DataError
 from grinnder_cli.executor.watch import Watch
 from grinnder_cli.run import checkpoint, durable
-from grinnder_cli.run.building import device_memory, make_runner, stoppable
+from grinnder_cli.run.building import device_memory, make_runner, stoppable, warm_up_libraries
 from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.directory import RunDirectory
+from grinnder_cli.run.memory import PeakSampler
 from grinnder_cli.run.prediction_file import PredictionFile
 from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
 from grinnder_cli.run.progress import Progress
@@ -29,7 +31,8 @@ def predict(
     """Write predictions of every node.
 
     Returns:
-        What was written: file, embeddings_file (or None), epoch, num_nodes, metric and its value per split.
+        What was written: file, embeddings_file (or None), epoch, num_nodes, metric and its value per split; peak and
+        budget of host memory.
 
     Raises:
         GrinnderError: any expected failure; files that were there before are still there.
@@ -43,10 +46,15 @@ def predict(
         progress.warn(warning)
     config = replace(_with_parts(config, run), epochs=1)
     preparing, visiting = stoppable(stop, "preparation"), stoppable(stop, "visit")
+    if request.kind == "parquet":
+        importlib.import_module("pyarrow.parquet")  # imports belong to the baseline
     with device_memory(config), ExitStack() as stack:
-        device_limit(config)
+        device_limit(config)  # and so does CUDA's context
+        memory = stack.enter_context(PeakSampler())
         prepared = prepare_run(config, check=preparing, training=False)
         require_fit(config, prepared)
+        if prepared.plan:
+            memory.exempt(lambda: warm_up_libraries(config, prepared))
         runner, _ = make_runner(config, prepared, run, preparing, visiting, stack)
         check_matches(saved.weights, runner.model.state_dict(), saved.path)
         runner.model.load_state_dict(saved.weights)
@@ -64,6 +72,8 @@ def predict(
         "epoch": saved.epoch,
         "num_nodes": nodes,
         "metric": prepared.objective.metric,
+        "peak_host_bytes": memory.peak_above_baseline,
+        "host_budget_bytes": prepared.budget.bytes,
         **score,
     }
 

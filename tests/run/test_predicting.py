@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import restart
 import torch
+from grinnder_process import ROOT, grinnder
 from lazy_gpu import LazyGpu
 
 from grinnder_cli.config.schema import CheckpointConfig, DatasetConfig, RunConfig
@@ -131,6 +132,7 @@ def test_on_a_device(graphs, tmp_path):
     with (
         mock.patch.object(predicting, "prepare_run", prepared),
         mock.patch.object(building, "open_gpu", LazyGpu),
+        mock.patch.object(predicting, "warm_up_libraries"),  # of CUDA
     ):
         _, there = predicted(run, config, embeddings=True)
     assert np.array_equal(here["pred"], there["pred"])
@@ -211,6 +213,26 @@ def test_the_newest_that_verifies(graphs, tmp_path):
     assert made["epoch"] == 1
     with pytest.raises(DataError, match="has no checkpoint yet"):
         predicted(RunDirectory.create(config, "0" * 64), config)
+
+
+@pytest.mark.skipif(
+    os.environ.get("GRINNDER_FULL_MATRIX") != "1", reason="whole runs under a limit; GRINNDER_FULL_MATRIX=1 makes them"
+)
+@pytest.mark.parametrize("kind", ["npz", "parquet"])
+def test_columns_are_never_whole_in_memory(tmp_path, kind):
+    """Embeddings of 100 MB under a limit of 64 MiB."""
+    words = [
+        "dataset=sbm", "dataset.num_nodes=100000", "dataset.num_edges=600000", "parts=32", "layers=2", "hidden=256",
+        "epochs=1", "partitioner=contiguous", "device=cpu", "progress=off",
+    ]  # fmt: skip
+    real = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    assert grinnder(tmp_path, "train", *words, "memory.host=1GiB", **real).returncode == 0  # makes the stores
+    done = grinnder(tmp_path, "train", *words, "memory.host=64MiB", "--json", **real)
+    run = json.loads(done.stdout)["run_dir"]
+    made = json.loads(grinnder(tmp_path, "predict", run, "--embeddings", "--json", "--format", kind, **real).stdout)
+    embeddings = np.load(tmp_path / made["embeddings_file"], mmap_mode="r")
+    assert embeddings.shape == (100_000, 256) and embeddings.nbytes > 1.5 * made["host_budget_bytes"]
+    assert made["peak_host_bytes"] <= made["host_budget_bytes"] == 64 << 20
 
 
 def test_nodes_have_the_names_of_the_files(tmp_path, monkeypatch):
