@@ -2,9 +2,9 @@
 
     python experiments/partitioning/epoch.py [GRAPH ...] [--parts 32] [--device cpu,cuda] [--out DIRECTORY]
 
-GRAPH: as in run.py; features and labels are made up, since bytes do not depend on them. Model and memory are the
-same for every row of a graph: the least random parts need, and `--share` of all layer tensors. Parts are made beforehand;
-rows that are in --out are not measured again.
+GRAPH: as in run.py; features and labels are made up, since bytes do not depend on them. Model and memory are the same
+for every row of a graph: the least that random parts need, and `--share` of all layer tensors. Parts are made
+beforehand. Rows that are in --out are not measured again.
 """
 
 import argparse
