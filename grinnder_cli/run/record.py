@@ -158,10 +158,12 @@ def first_screen(
     native, why = native_status()
     if not native:
         progress.warn(why)
-    learnt = "values per node" if graph.regression else "classes"
+    learnt = f"{graph.num_classes} classes"
+    if graph.regression:
+        learnt = "a value per node" if graph.num_classes == 1 else f"{graph.num_classes} values per node"
     say(
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges ({graph.raw_edges:,} in the "
-        f"file), {graph.num_features} features, {graph.num_classes} {learnt}, {prepared.train_rows:,} training nodes"
+        f"file), {graph.num_features} features, {learnt}, {prepared.train_rows:,} training nodes"
     )
     widths = " -> ".join(str(layer.d_in) for layer in prepared.model.layers) + f" -> {graph.num_classes}"
     say(f"model {prepared.model.name} {widths}, {prepared.model.parameter_count:,} parameters, {config.dtype}")
