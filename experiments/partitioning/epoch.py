@@ -2,8 +2,9 @@
 
     python experiments/partitioning/epoch.py [GRAPH ...] [--parts 32] [--device cpu,cuda] [--out DIRECTORY]
 
-GRAPH: as in run.py; features and labels are made up, since bytes do not depend on them. Model and memory are the same for
-every row of a graph: the least random parts need, and `--share` of all layer tensors. Parts are made beforehand.
+GRAPH: as in run.py; features and labels are made up, since bytes do not depend on them. Model and memory are the same
+for every row of a graph: the least that random parts need, and `--share` of all layer tensors. Parts are made
+beforehand. Rows that are in --out are not measured again.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -38,17 +40,21 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="where graphs and stores go (default: a temporary directory)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "results" / "partitioning")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="grinnder-epoch-") as temporary:
-        work = arguments.work or Path(temporary)
-        rows = [row for name in arguments.graphs for row in measure(name, work, arguments)]
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "epoch.json").write_text(json.dumps(rows, indent=0))
+    file = arguments.out / "epoch.json"
+    rows: list[dict] = json.loads(file.read_text()) if file.exists() else []
+    with tempfile.TemporaryDirectory(prefix="grinnder-epoch-") as temporary:
+        for name in arguments.graphs:
+            for row in measure(name, arguments.work or Path(temporary), arguments, rows):
+                rows.append(row)
+                file.write_text(json.dumps(rows, indent=0))
+                print(json.dumps(row), file=sys.stderr, flush=True)
     (arguments.out / "epoch.md").write_text(table(rows))
     print(table(rows))
 
 
-def measure(name: str, work: Path, arguments: argparse.Namespace) -> list[dict]:
-    """Rows of one graph, one after another; only the partitioners work side by side."""
+def measure(name: str, work: Path, arguments: argparse.Namespace, known: list[dict]) -> Iterator[dict]:
+    """Rows of one graph that are not known, one after another; only the partitioners work side by side."""
     label = graphs.make(name, work)
     path = with_features(work / label)
     keys = [
@@ -58,7 +64,6 @@ def measure(name: str, work: Path, arguments: argparse.Namespace) -> list[dict]:
     with ThreadPoolExecutor() as pool:
         each = pool.map(lambda its: grinnder("partition", *keys, *its), PARTITIONERS.values())
         made = dict(zip(PARTITIONERS, each, strict=True))
-    rows = []
     for device in arguments.device.split(","):
         run = [*keys, f"device={device}", f"epochs={EPOCHS}", f"eval_every={EPOCHS}", "progress=off", "rerun=all"]
         run += ["memory.device=1GiB"] if device == "cuda" else []
@@ -66,14 +71,14 @@ def measure(name: str, work: Path, arguments: argparse.Namespace) -> list[dict]:
         kept = sum(tensor["bytes"] for tensor in plan["tensors"] if tensor["kind"] != "constant")
         memory = plan["min_host_bytes"] + int(arguments.share * kept)
         for partitioner, its in PARTITIONERS.items():
+            if any((r["graph"], r["device"], r["partitioner"]) == (label, device, partitioner) for r in known):
+                continue
             done = grinnder("train", *run, *its, f"memory.host={memory}")
             row = {"graph": label, "device": device, "partitioner": partitioner, "memory_host": memory}
             row |= {key: done[key] for key in ("alpha", "epoch_time_s", "exchange", "cache", "storage", "parts")}
             row |= {key: done[key] for key in ("read_bytes_per_epoch", "write_bytes_per_epoch")}
             row["bus_bytes_per_epoch"] = bus_bytes(Path(done["run_dir"]))
-            rows.append(row | {"partition_s": made[partitioner]["partition_s"]})
-            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    return rows
+            yield row | {"partition_s": made[partitioner]["partition_s"]}
 
 
 def with_features(folder: Path) -> Path:
