@@ -181,6 +181,8 @@ def write(rows: list[dict], arguments: argparse.Namespace) -> None:
         f"epochs a run. The machine was not ours alone: its load at the end was {load:.1f} on {threads} threads.",
         "",
         "error = predicted / measured - 1; compute and wait: predicted / measured seconds of them in an epoch.",
+        "Kernels and Python are measured before every fourth run: where others left more or less of the processor to a "
+        "run than to that measurement, what computes is off, and what waits for storage is not.",
         "",
         "| " + " | ".join(columns) + " |",
         "|" + "---|" * len(columns),

@@ -21,10 +21,11 @@ from grinnder_cli.config.schema import (
     StorageConfig,
 )
 from grinnder_cli.executor.gpu import CudaGpu
-from grinnder_cli.executor.objective import Objective
+from grinnder_cli.executor.objective import OneClass
 from grinnder_cli.executor.planned import PlannedRunner
 from grinnder_cli.executor.prepare import prepare_ax
 from grinnder_cli.executor.stages import Nodes, Stages, Tally
+from grinnder_cli.executor.update import Update
 from grinnder_cli.model.gcn import build
 from grinnder_cli.model.spec import describe
 from grinnder_cli.partitioner.blocks import operator
@@ -40,7 +41,7 @@ ROWS = 8
 def stretch_seconds(allowed: float) -> tuple[float, float, float]:
     """Seconds of the stages on next to no rows: forward, loss, backward."""
     spec = describe(RunConfig(layers=3, hidden=16), 16, 16)
-    objective = Objective(classes=16, multi_label=False, metric="accuracy")
+    objective = OneClass(classes=16, metric="accuracy")
     stages = Stages(build(spec, 0, torch.float32), True, objective, ROWS)
     for parameter in stages.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -115,9 +116,9 @@ def _runner(config: RunConfig, prepared: Prepared) -> Iterator[PlannedRunner]:
         stack.callback(backend.close)
         gpu = CudaGpu() if plan.device else None
         model = build(prepared.model, 0, torch.float32).to("cuda" if gpu else "cpu")
-        optimizer = torch.optim.Adam(model.parameters())
+        update = Update(model, config.optimizer, EPOCHS)
         runner = PlannedRunner(
-            plan, blocks, ax, x_dtype, model, optimizer, prepared.objective, prepared.train_rows, backend,
+            plan, blocks, ax, x_dtype, model, update, prepared.objective, prepared.train_rows, backend,
             lambda: None, gpu,
         )  # fmt: skip
         stack.callback(runner.close)
