@@ -6,7 +6,7 @@ from dataclasses import replace
 from grinnder_cli import _lib
 from grinnder_cli._lib import NativeLibrary
 
-CPU_INTERFACE = 3
+CPU_INTERFACE = 4
 CUDA_INTERFACE = 2
 
 

@@ -1,0 +1,149 @@
+"""`attention` in torch, for machines without the native library and as its test's other implementation.
+
+Takes a few tensors of E x H x C. Arguments are checked by `attention`, except indices and ids. A sum runs in edge order,
+but torch's exp may round an element by its place, so bits may depend on how rows are split into calls, masks and scores
+excepted. Shapes as in `attention`.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from grinnder_cli.model.philox import LOW_32, keep_edges
+
+if TYPE_CHECKING:
+    from grinnder_cli.model.attention import EdgeDropout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mask:
+    """An `EdgeDropout` ready to use: the ids of all operand rows, the key with what is added to it."""
+
+    rows: Tensor
+    operand: Tensor
+    seed: int
+    stream: int
+    p: float
+
+    @staticmethod
+    def of(dropout: "EdgeDropout | None") -> "Mask | None":
+        """The mask of a dropout on the CPU."""
+        if dropout is None:
+            return None
+        added = 0 if dropout.added is None else int(dropout.added)
+        ids = dropout.own if dropout.halo is None else torch.cat([dropout.own, dropout.halo])
+        stream = (dropout.stream + added) & LOW_32
+        return Mask(rows=dropout.rows, operand=ids, seed=dropout.seed, stream=stream, p=dropout.p)
+
+
+def scores(y: Tensor, att_src: Tensor, att_dst: Tensor | None, s: Tensor, d: Tensor | None) -> None:
+    """`attention.scores` into s and d."""
+    heads = y.view(len(y), *att_src.shape)
+    s.copy_(_sum_channels(heads * att_src))
+    if att_dst is not None and d is not None:
+        d.copy_(_sum_channels(heads * att_dst))
+
+
+def attend(
+    indptr: Tensor, indices: Tensor, y: Tensor, y_halo: Tensor | None, s: Tensor, s_halo: Tensor | None, d: Tensor,
+    mask: Mask | None, slope: float, out: Tensor, lse: Tensor, big_q: Tensor | None, q: Tensor | None,
+) -> None:  # fmt: skip
+    """`attention.attend` into out, lse, big_q and q."""
+    row, col = _edges(indptr, indices, len(y) + (0 if y_halo is None else len(y_halo)))
+    raw = _joined(s, s_halo)[col] + d[row]
+    score, gate = torch.nn.functional.leaky_relu(raw, slope), _gate(raw, slope)
+    at = row[:, None].expand_as(score)
+    top = torch.zeros_like(lse).scatter_reduce_(0, at, score, "amax", include_self=False)
+    total = torch.zeros_like(lse).index_add_(0, row, (score - top[row]).exp())
+    lse.copy_(torch.where(total > 0, top + total.log(), total))  # a row without edges: 0; NaN stays
+    alpha = (score - top[row]).exp() / total[row]
+    values = _joined(y, y_halo)[col].view(len(col), d.shape[1], -1)
+    kept = _masked(alpha, row, col, indices, mask, row_is_source=False)
+    out.view(-1, *values.shape[1:]).zero_().index_add_(0, row, kept[..., None] * values)
+    if big_q is not None and q is not None:
+        big_q.view(-1, *values.shape[1:]).zero_().index_add_(0, row, (kept * gate)[..., None] * values)
+        q.zero_().index_add_(0, row, alpha * gate)
+
+
+def settle(
+    g: Tensor, out: Tensor, big_q: Tensor, q: Tensor, d: Tensor, lse: Tensor, edge: Tensor, dd: Tensor
+) -> None:  # fmt: skip
+    """`attention.settle` into edge and dd."""
+    shape = (len(g), d.shape[1], -1)
+    delta = (g * out).view(shape).sum(-1)
+    torch.cat([d, lse, delta], dim=1, out=edge)
+    torch.sub((g * big_q).view(shape).sum(-1), delta * q, out=dd)
+
+
+def attend_backward(
+    indptr: Tensor, indices: Tensor, g: Tensor, g_halo: Tensor | None, edge: Tensor, edge_halo: Tensor | None, y: Tensor,
+    s: Tensor, dd: Tensor, att_src: Tensor, att_dst: Tensor, mask: Mask | None, slope: float, dy: Tensor, ds: Tensor,
+) -> None:  # fmt: skip
+    """`attention.attend_backward` into dy and ds."""
+    row, col = _edges(indptr, indices, len(g) + (0 if g_halo is None else len(g_halo)))
+    d, lse, delta = _joined(edge, edge_halo)[col].chunk(3, dim=1)
+    raw = s[row] + d
+    alpha = (torch.nn.functional.leaky_relu(raw, slope) - lse).exp()
+    kept = _masked(alpha, row, col, indices, mask, row_is_source=True)
+    values = _joined(g, g_halo)[col].view(len(col), *att_src.shape)
+    heads = y.view(len(y), *att_src.shape)
+    product = (heads[row] * values).sum(-1)
+    ds.zero_().index_add_(0, row, _gate(raw, slope) * (kept * product - alpha * delta))
+    total = torch.zeros_like(heads).index_add_(0, row, kept[..., None] * values)
+    dy.copy_((total + ds[..., None] * att_src + dd[..., None] * att_dst).flatten(1))
+
+
+def _edges(indptr: Tensor, indices: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Row and operand row of every edge of the call."""
+    first, last = int(indptr[0]), int(indptr[-1])
+    if not 0 <= first <= last <= indices.numel() or bool((indptr.diff() < 0).any()):
+        raise IndexError(f"attention: indptr is not a non-decreasing range of {indices.numel()} edges")
+    col = indices[first:last].long()
+    if col.numel() and (int(col.min()) < 0 or int(col.max()) >= rows):
+        raise IndexError(f"attention: indices reach outside the {rows} rows of the operand")
+    return torch.repeat_interleave(torch.arange(indptr.numel() - 1), indptr.diff()), col
+
+
+def _masked(
+    alpha: Tensor, row: Tensor, col: Tensor, indices: Tensor, mask: Mask | None, *, row_is_source: bool
+) -> Tensor:
+    if mask is None:
+        return alpha
+    rows, operand = mask.rows, mask.operand
+    for ids in (rows, operand):
+        if len(ids) and not (0 <= int(ids.min()) and int(ids.max()) <= LOW_32):
+            raise ValueError("attention dropout: node ids must be in [0, 2^32)")
+    here, there = rows[row], operand[col]
+    src, dst = (here, there) if row_is_source else (there, here)
+    keep = keep_edges(
+        src, dst, occurrences(row, col), alpha.shape[1], seed=mask.seed, stream=mask.stream, p=mask.p
+    )
+    return (alpha * (1.0 / (1.0 - mask.p))).masked_fill(~keep, 0.0)
+
+
+def occurrences(row: Tensor, col: Tensor) -> Tensor:
+    """int64 [E], rank of each edge among equal ones, which are neighbours."""
+    place = torch.arange(len(row))
+    fresh = torch.ones(len(row), dtype=torch.bool)
+    fresh[1:] = (row[1:] != row[:-1]) | (col[1:] != col[:-1])
+    return place - torch.where(fresh, place, 0).cummax(0).values if len(row) else place
+
+
+def _gate(raw: Tensor, slope: float) -> Tensor:
+    return torch.where(raw > 0, raw.new_ones(()), raw.new_full((), slope))
+
+
+def _joined(own: Tensor, halo: Tensor | None) -> Tensor:
+    return own if halo is None else torch.cat([own, halo])
+
+
+def _sum_channels(values: Tensor) -> Tensor:
+    """Sum over the last axis by halves: element by element, so that a row's bits do not depend on where it lies."""
+    while values.shape[-1] > 1:
+        half = (values.shape[-1] + 1) // 2
+        low, high = values[..., :half].clone(), values[..., half:]
+        low[..., : high.shape[-1]] += high
+        values = low
+    return values[..., 0]
