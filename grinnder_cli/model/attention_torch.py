@@ -1,6 +1,6 @@
 """`attention` in torch, for machines without the native library and as its test's other implementation.
 
-Takes a few tensors of E x H x C. Arguments are checked by `attention`, except indices and ids. A sum runs in edge order,
+Takes a few float64 tensors of E x H x C. Arguments are checked by `attention`, except indices and ids. A sum runs in edge order,
 but torch's exp may round an element by its place, so bits may depend on how rows are split into calls, masks and scores
 excepted. Shapes as in `attention`.
 """
@@ -56,22 +56,23 @@ def attend(
     score, gate = torch.nn.functional.leaky_relu(raw, slope), _gate(raw, slope)
     at = row[:, None].expand_as(score)
     top = torch.zeros_like(lse).scatter_reduce_(0, at, score, "amax", include_self=False)
-    total = torch.zeros_like(lse).index_add_(0, row, (score - top[row]).exp())
+    total = _sum_rows(row, (score - top[row]).exp(), lse)
     lse.copy_(torch.where(total > 0, top + total.log(), total))  # a row without edges: 0; NaN stays
     alpha = (score - top[row]).exp() / total[row]
-    values = _joined(y, y_halo)[col].view(len(col), d.shape[1], -1)
+    shape = (-1, d.shape[1], y.shape[1] // d.shape[1])
+    values = _joined(y, y_halo)[col].view(shape)
     kept = _masked(alpha, row, col, indices, mask, row_is_source=False)
-    out.view(-1, *values.shape[1:]).zero_().index_add_(0, row, kept[..., None] * values)
+    out.copy_(_sum_rows(row, kept[..., None] * values, out.view(shape)).flatten(1))
     if big_q is not None and q is not None:
-        big_q.view(-1, *values.shape[1:]).zero_().index_add_(0, row, (kept * gate)[..., None] * values)
-        q.zero_().index_add_(0, row, alpha * gate)
+        big_q.copy_(_sum_rows(row, (kept * gate)[..., None] * values, big_q.view(shape)).flatten(1))
+        q.copy_(_sum_rows(row, alpha * gate, q))
 
 
 def settle(
     g: Tensor, out: Tensor, big_q: Tensor, q: Tensor, d: Tensor, lse: Tensor, edge: Tensor, dd: Tensor
 ) -> None:  # fmt: skip
     """`attention.settle` into edge and dd."""
-    shape = (len(g), d.shape[1], -1)
+    shape = (-1, d.shape[1], g.shape[1] // d.shape[1])
     delta = (g * out).view(shape).sum(-1)
     torch.cat([d, lse, delta], dim=1, out=edge)
     torch.sub((g * big_q).view(shape).sum(-1), delta * q, out=dd)
@@ -90,8 +91,8 @@ def attend_backward(
     values = _joined(g, g_halo)[col].view(len(col), *att_src.shape)
     heads = y.view(len(y), *att_src.shape)
     product = (heads[row] * values).sum(-1)
-    ds.zero_().index_add_(0, row, _gate(raw, slope) * (kept * product - alpha * delta))
-    total = torch.zeros_like(heads).index_add_(0, row, kept[..., None] * values)
+    ds.copy_(_sum_rows(row, _gate(raw, slope) * (kept * product - alpha * delta), ds))
+    total = _sum_rows(row, kept[..., None] * values, heads)
     dy.copy_((total + ds[..., None] * att_src + dd[..., None] * att_dst).flatten(1))
 
 
@@ -117,9 +118,7 @@ def _masked(
             raise ValueError("attention dropout: node ids must be in [0, 2^32)")
     here, there = rows[row], operand[col]
     src, dst = (here, there) if row_is_source else (there, here)
-    keep = keep_edges(
-        src, dst, occurrences(row, col), alpha.shape[1], seed=mask.seed, stream=mask.stream, p=mask.p
-    )
+    keep = keep_edges(src, dst, occurrences(row, col), alpha.shape[1], seed=mask.seed, stream=mask.stream, p=mask.p)
     return (alpha * (1.0 / (1.0 - mask.p))).masked_fill(~keep, 0.0)
 
 
@@ -137,6 +136,11 @@ def _gate(raw: Tensor, slope: float) -> Tensor:
 
 def _joined(own: Tensor, halo: Tensor | None) -> Tensor:
     return own if halo is None else torch.cat([own, halo])
+
+
+def _sum_rows(row: Tensor, values: Tensor, like: Tensor) -> Tensor:
+    """Sums of the values of each row, shaped as `like`: in edge order, and in float64, or a hub's would round too often."""
+    return torch.zeros_like(like, dtype=torch.float64).index_add_(0, row, values.double()).to(like.dtype)
 
 
 def _sum_channels(values: Tensor) -> Tensor:

@@ -55,7 +55,9 @@ def keep_edges(src: Tensor, dst: Tensor, occurrence: Tensor, heads: int, *, seed
     for start in range(0, len(src), ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
         counter = torch.broadcast_tensors(src[part, None], dst[part, None], occurrence[part, None], head)
-        keep[part] = philox((counter[0], counter[1], counter[2], counter[3]), (seed, stream))[0] >= math.floor(p * 2**32)
+        keep[part] = philox((counter[0], counter[1], counter[2], counter[3]), (seed, stream))[0] >= math.floor(
+            p * 2**32
+        )
     return keep
 
 

@@ -8,8 +8,8 @@
 namespace grinnder {
 namespace {  // each isa_*.cpp has its own copy
 
-// Edges [begin, begin + n) of a row; weight[h * attention_chunk + e], sloped in the same places. Sums are added to
-// `total` and `total_sloped` unless `fresh`.
+// Edges [begin, begin + n) of a row; weight[h * attention_chunk + e], sloped in the same places. Its sums are
+// added to `total` and `total_sloped`, unless `fresh`: rounding then grows with the number of chunks, not of edges.
 template <typename T>
 struct Chunk {
     int64_t begin, n;
@@ -40,9 +40,6 @@ void weigh(const AttentionArgs<T> &a, const Chunk<T> &chunk, const int32_t *colu
     for (int k = 0; k < vectors; ++k) {
         at[k] = !one_head ? column[k] : k < vectors - 1 ? first + k * lanes : last;
         weight_at[k] = (one_head ? head[0] : head[k]) * attention_chunk;
-        if (chunk.fresh) continue;
-        acc[k] = *reinterpret_cast<const V *>(chunk.total + at[k]);
-        if (both) sloped[k] = *reinterpret_cast<const V *>(chunk.total_sloped + at[k]);
     }
     const int32_t *const indices = a.indices + chunk.begin;
     const int64_t end = a.end - chunk.begin;
@@ -57,6 +54,12 @@ void weigh(const AttentionArgs<T> &a, const Chunk<T> &chunk, const int32_t *colu
             acc[k] += chunk.weight[weight_at[k] + e] * value;
             if (both) sloped[k] += chunk.sloped[weight_at[k] + e] * value;
         }
+    }
+#pragma GCC unroll 8
+    for (int k = 0; k < vectors; ++k) {  // all are read before any is written: the last two may share columns
+        if (chunk.fresh) continue;
+        acc[k] += *reinterpret_cast<const V *>(chunk.total + at[k]);
+        if (both) sloped[k] += *reinterpret_cast<const V *>(chunk.total_sloped + at[k]);
     }
 #pragma GCC unroll 8
     for (int k = 0; k < vectors; ++k) {
