@@ -9,10 +9,10 @@ Per edge and head alpha = softmax over v's in-edges of leaky_relu(s_u + d_v), wh
 attention dropout's mask. PyG's softmax adds 1e-16 to a denominator that is never below 1, which changes no bit.
 The gradients at att_src and att_dst are the sums over nodes of ds * y and dd * y.
 
-`native/cpu` does it, or `attention_torch` where it was not built: the same results within rounding, the same masks. With
-the native library a row's results depend neither on the number of threads (torch's setting is used) nor on how rows are
-split into calls. Where y is on the current GPU, so is everything else, `native/cuda` does the work on torch's current
-stream, floats must be float32, and neither indices nor ids are checked.
+`native/cpu` does it, or `attention_torch` where it was not built: the same results within rounding, the same masks.
+With the native library a row's results depend neither on the number of threads (torch's setting is used) nor on how
+rows are split into calls. Where y is on the current GPU, so is everything else, `native/cuda` does the work on torch's
+current stream, floats must be float32, and neither indices nor ids are checked.
 
 Shapes: R rows of the call, X rows of the operand, of which the own ones come first and halo rows follow; E edges,
 H heads, C channels per head. A row without edges gets zeros.
@@ -27,35 +27,11 @@ from torch import Tensor
 
 from grinnder_cli.model import attention_torch, cuda
 from grinnder_cli.model._native import cpu_library
-from grinnder_cli.model.kernels import SUFFIX, check_device, check_dropout, check_float, check_tensor, raise_for
+from grinnder_cli.model.edge_dropout import EdgeDropout, arguments, checked
+from grinnder_cli.model.kernels import SUFFIX, check_device, check_float, check_tensor, raise_for
 
 SLOPE = 0.2
 """Of leaky_relu below 0: GATConv's default."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeDropout:
-    """Attention dropout: a mask per (edge, head), a function of these and of original ids alone (method.md, section 7).
-
-    Counters of Philox are (source id, destination id, occurrence, head), words of 32 bits: ids must be below 2^32. The
-    occurrence is an edge's rank among equal ones, which must be neighbours in their row; a node's one loop has 0.
-
-    Attributes:
-        p: probability of a zero, in [0, 1).
-        seed, stream: Philox's key, in [0, 2^32).
-        rows: int64 [R], ids of the call's rows: destinations in `attend`, sources in `attend_backward`.
-        own: int64, ids of the operand's own rows; halo: of its halo rows.
-        added: int32 [1] on y's device, its bits added to `stream` when the kernel runs (modulo 2^32): a call that was
-            captured into a CUDA graph serves every epoch.
-    """
-
-    p: float
-    seed: int
-    stream: int
-    rows: Tensor
-    own: Tensor
-    halo: Tensor | None = None
-    added: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,20 +131,18 @@ def attend(
         )
     if training != (into.big_q is not None) or training != (into.q is not None):
         raise ValueError("into.big_q and into.q are given exactly where training is set")
-    for name, tensor, columns in (("out", into.out, width), ("big_q", into.big_q, width), ("lse", into.lse, heads),
-                                  ("q", into.q, heads)):  # fmt: skip
-        if tensor is not None:
-            check_tensor(f"into.{name}", tensor, y.dtype, (rows, columns), y.device)
-    mask = _mask(dropout, rows, y, y_halo)
+    _check_all(y, rows, {"into.out": into.out, "into.big_q": into.big_q}, width)
+    _check_all(y, rows, {"into.lse": into.lse, "into.q": into.q}, heads)
+    mask = checked(dropout, rows, y, y_halo)
     tensors = (indptr, indices, y, y_halo, s, s_halo, d)
     written = (into.out, into.lse, into.big_q, into.q)
     sizes = (rows, indices.numel(), y.shape[0], 0 if y_halo is None else y_halo.shape[0], heads, channels)
     if y.is_cuda:
-        cuda.attention(sizes, slope, tensors, _numbers(mask), written)
+        cuda.attention(sizes, slope, tensors, arguments(mask), written)
     elif cpu_library().lib is None:
-        attention_torch.attend(*tensors, attention_torch.Mask.of(mask), slope, *written)
+        attention_torch.attend(*tensors, mask, slope, *written)
     else:
-        _call("", y, *sizes, slope, *tensors, *_numbers(mask, cpu=True), *written)
+        _call("", y, *sizes, slope, *tensors, *arguments(mask, cpu=True), *written)
     return into
 
 
@@ -182,8 +156,8 @@ def settle(
         edge: [R, 3*H], allocated if None; dd: [R, H], allocated if None.
 
     Returns:
-        (edge, dd). edge is (d | lse | delta = <g, out>), which sources of the in-edges need beside g; dd is the gradient
-        at d, <g, big_q> - delta q.
+        (edge, dd). edge is (d | lse | delta = <g, out>), which sources of the in-edges need beside g; dd is the
+        gradient at d, <g, big_q> - delta q.
 
     Raises:
         ValueError: wrong types, shapes, `kept` without big_q, or a tensor that is not contiguous on g's device.
@@ -193,9 +167,8 @@ def settle(
         raise ValueError("settle needs what attend keeps with training=True")
     heads, channels = _heads(g, d, name="g", narrow="d")
     rows = g.shape[0]
-    for name, tensor, columns in (("d", d, heads), ("out", kept.out, g.shape[1]), ("big_q", kept.big_q, g.shape[1]),
-                                  ("lse", kept.lse, heads), ("q", kept.q, heads)):  # fmt: skip
-        check_tensor(name, tensor, g.dtype, (rows, columns), g.device)
+    _check_all(g, rows, {"out": kept.out, "big_q": kept.big_q}, g.shape[1])
+    _check_all(g, rows, {"d": d, "lse": kept.lse, "q": kept.q}, heads)
     edge = _output("edge", edge, g, (rows, 3 * heads))
     dd = _output("dd", dd, g, (rows, heads))
     arguments = (heads, channels, g, kept.out, kept.big_q, kept.q, d, kept.lse, edge, dd)
@@ -252,20 +225,20 @@ def attend_backward(
     rows, heads, channels = _check_block("g", indptr, indices, g, edge, slope, per_head=3)
     width = heads * channels
     _check_halo(g, g_halo, edge_halo, (width, 3 * heads), ("g_halo", "edge_halo"))
-    for name, tensor, shape in (("y", y, (rows, width)), ("s", s, (rows, heads)), ("dd", dd, (rows, heads)),
-                                ("att_src", att_src, (heads, channels)), ("att_dst", att_dst, (heads, channels))):  # fmt: skip
-        check_tensor(name, tensor, g.dtype, shape, g.device)
+    _check_all(g, rows, {"y": y}, width)
+    _check_all(g, rows, {"s": s, "dd": dd}, heads)
+    _check_all(g, heads, {"att_src": att_src, "att_dst": att_dst}, channels)
     dy = _output("dy", dy, g, (rows, width))
     ds = _output("ds", ds, g, (rows, heads))
-    mask = _mask(dropout, rows, g, g_halo)
+    mask = checked(dropout, rows, g, g_halo)
     tensors = (indptr, indices, g, g_halo, edge, edge_halo, y, s, dd, att_src, att_dst)
     sizes = (rows, indices.numel(), g.shape[0], 0 if g_halo is None else g_halo.shape[0], heads, channels)
     if g.is_cuda:
-        cuda.attention_grad(sizes, slope, tensors, _numbers(mask), (dy, ds))
+        cuda.attention_grad(sizes, slope, tensors, arguments(mask), (dy, ds))
     elif cpu_library().lib is None:
-        attention_torch.attend_backward(*tensors, attention_torch.Mask.of(mask), slope, dy, ds)
+        attention_torch.attend_backward(*tensors, mask, slope, dy, ds)
     else:
-        _call("grad", g, *sizes, slope, *tensors, *_numbers(mask, cpu=True), dy, ds)
+        _call("grad", g, *sizes, slope, *tensors, *arguments(mask, cpu=True), dy, ds)
     return dy, ds
 
 
@@ -305,41 +278,20 @@ def _check_block(
     return rows, heads, x.shape[1] // heads
 
 
+def _check_all(like: Tensor, rows: int, tensors: dict[str, Tensor | None], columns: int) -> None:
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            check_tensor(name, tensor, like.dtype, (rows, columns), like.device)
+
+
 def _check_halo(
     x: Tensor, wide: Tensor | None, narrow: Tensor | None, columns: tuple[int, int], names: tuple[str, str]
 ) -> None:
     if (wide is None) != (narrow is None):
         raise ValueError(f"{names[0]} and {names[1]} are given together or not at all")
     if wide is not None and narrow is not None:
-        check_tensor(names[0], wide, x.dtype, (wide.shape[0], columns[0]), x.device)
-        check_tensor(names[1], narrow, x.dtype, (wide.shape[0], columns[1]), x.device)
-
-
-def _mask(dropout: EdgeDropout | None, rows: int, x: Tensor, halo: Tensor | None) -> EdgeDropout | None:
-    """The dropout after its checks; None where it drops nothing."""
-    if dropout is None:
-        return None
-    check_dropout(dropout.seed, dropout.stream, dropout.p)
-    if dropout.added is not None:
-        check_tensor("dropout.added", dropout.added, torch.int32, (1,), x.device)
-    if dropout.p == 0.0:
-        return None
-    check_tensor("dropout.rows", dropout.rows, torch.int64, (rows,), x.device)
-    check_tensor("dropout.own", dropout.own, torch.int64, (x.shape[0],), x.device)
-    if halo is not None:
-        if dropout.halo is None:
-            raise ValueError("dropout.halo is missing: ids of the halo's rows")
-        check_tensor("dropout.halo", dropout.halo, torch.int64, (halo.shape[0],), x.device)
-    return dropout
-
-
-def _numbers(mask: EdgeDropout | None, *, cpu: bool = False) -> tuple[Any, ...]:
-    """ids, key and p as the kernels take them; the CPU's take the stream with what is added to it."""
-    if mask is None:
-        return (None, None, None, 0, 0, 0.0) if cpu else (None, None, None, 0, 0, None, 0.0)
-    if cpu:
-        return mask.rows, mask.own, mask.halo, mask.seed, attention_torch.Mask.of(mask).stream, mask.p
-    return mask.rows, mask.own, mask.halo, mask.seed, mask.stream, mask.added, mask.p
+        _check_all(x, wide.shape[0], {names[0]: wide}, columns[0])
+        _check_all(x, wide.shape[0], {names[1]: narrow}, columns[1])
 
 
 def _output(name: str, tensor: Tensor | None, like: Tensor, shape: tuple[int, int]) -> Tensor:

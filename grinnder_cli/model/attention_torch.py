@@ -1,41 +1,14 @@
 """`attention` in torch, for machines without the native library and as its test's other implementation.
 
-Takes a few float64 tensors of E x H x C. Arguments are checked by `attention`, except indices and ids. A sum runs in edge order,
-but torch's exp may round an element by its place, so bits may depend on how rows are split into calls, masks and scores
-excepted. Shapes as in `attention`.
+Takes a few float64 tensors of E x H x C. Arguments are checked by `attention`, except indices and ids. A sum runs in
+edge order, but torch's exp may round an element by its place: bits may depend on how rows are split into calls, those
+of masks and scores excepted. Shapes as in `attention`.
 """
-
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from grinnder_cli.model.philox import LOW_32, keep_edges
-
-if TYPE_CHECKING:
-    from grinnder_cli.model.attention import EdgeDropout
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mask:
-    """An `EdgeDropout` ready to use: the ids of all operand rows, the key with what is added to it."""
-
-    rows: Tensor
-    operand: Tensor
-    seed: int
-    stream: int
-    p: float
-
-    @staticmethod
-    def of(dropout: "EdgeDropout | None") -> "Mask | None":
-        """The mask of a dropout on the CPU."""
-        if dropout is None:
-            return None
-        added = 0 if dropout.added is None else int(dropout.added)
-        ids = dropout.own if dropout.halo is None else torch.cat([dropout.own, dropout.halo])
-        stream = (dropout.stream + added) & LOW_32
-        return Mask(rows=dropout.rows, operand=ids, seed=dropout.seed, stream=stream, p=dropout.p)
+from grinnder_cli.model.edge_dropout import EdgeDropout, keep
 
 
 def scores(y: Tensor, att_src: Tensor, att_dst: Tensor | None, s: Tensor, d: Tensor | None) -> None:
@@ -48,7 +21,7 @@ def scores(y: Tensor, att_src: Tensor, att_dst: Tensor | None, s: Tensor, d: Ten
 
 def attend(
     indptr: Tensor, indices: Tensor, y: Tensor, y_halo: Tensor | None, s: Tensor, s_halo: Tensor | None, d: Tensor,
-    mask: Mask | None, slope: float, out: Tensor, lse: Tensor, big_q: Tensor | None, q: Tensor | None,
+    mask: EdgeDropout | None, slope: float, out: Tensor, lse: Tensor, big_q: Tensor | None, q: Tensor | None,
 ) -> None:  # fmt: skip
     """`attention.attend` into out, lse, big_q and q."""
     row, col = _edges(indptr, indices, len(y) + (0 if y_halo is None else len(y_halo)))
@@ -61,7 +34,7 @@ def attend(
     alpha = (score - top[row]).exp() / total[row]
     shape = (-1, d.shape[1], y.shape[1] // d.shape[1])
     values = _joined(y, y_halo)[col].view(shape)
-    kept = _masked(alpha, row, col, indices, mask, row_is_source=False)
+    kept = _masked(alpha, row, col, mask, row_is_source=False)
     out.copy_(_sum_rows(row, kept[..., None] * values, out.view(shape)).flatten(1))
     if big_q is not None and q is not None:
         big_q.copy_(_sum_rows(row, (kept * gate)[..., None] * values, big_q.view(shape)).flatten(1))
@@ -79,15 +52,16 @@ def settle(
 
 
 def attend_backward(
-    indptr: Tensor, indices: Tensor, g: Tensor, g_halo: Tensor | None, edge: Tensor, edge_halo: Tensor | None, y: Tensor,
-    s: Tensor, dd: Tensor, att_src: Tensor, att_dst: Tensor, mask: Mask | None, slope: float, dy: Tensor, ds: Tensor,
+    indptr: Tensor, indices: Tensor, g: Tensor, g_halo: Tensor | None, edge: Tensor, edge_halo: Tensor | None,
+    y: Tensor, s: Tensor, dd: Tensor, att_src: Tensor, att_dst: Tensor, mask: EdgeDropout | None, slope: float,
+    dy: Tensor, ds: Tensor,
 ) -> None:  # fmt: skip
     """`attention.attend_backward` into dy and ds."""
     row, col = _edges(indptr, indices, len(g) + (0 if g_halo is None else len(g_halo)))
     d, lse, delta = _joined(edge, edge_halo)[col].chunk(3, dim=1)
     raw = s[row] + d
     alpha = (torch.nn.functional.leaky_relu(raw, slope) - lse).exp()
-    kept = _masked(alpha, row, col, indices, mask, row_is_source=True)
+    kept = _masked(alpha, row, col, mask, row_is_source=True)
     values = _joined(g, g_halo)[col].view(len(col), *att_src.shape)
     heads = y.view(len(y), *att_src.shape)
     product = (heads[row] * values).sum(-1)
@@ -107,27 +81,11 @@ def _edges(indptr: Tensor, indices: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     return torch.repeat_interleave(torch.arange(indptr.numel() - 1), indptr.diff()), col
 
 
-def _masked(
-    alpha: Tensor, row: Tensor, col: Tensor, indices: Tensor, mask: Mask | None, *, row_is_source: bool
-) -> Tensor:
+def _masked(alpha: Tensor, row: Tensor, col: Tensor, mask: EdgeDropout | None, *, row_is_source: bool) -> Tensor:
     if mask is None:
         return alpha
-    rows, operand = mask.rows, mask.operand
-    for ids in (rows, operand):
-        if len(ids) and not (0 <= int(ids.min()) and int(ids.max()) <= LOW_32):
-            raise ValueError("attention dropout: node ids must be in [0, 2^32)")
-    here, there = rows[row], operand[col]
-    src, dst = (here, there) if row_is_source else (there, here)
-    keep = keep_edges(src, dst, occurrences(row, col), alpha.shape[1], seed=mask.seed, stream=mask.stream, p=mask.p)
-    return (alpha * (1.0 / (1.0 - mask.p))).masked_fill(~keep, 0.0)
-
-
-def occurrences(row: Tensor, col: Tensor) -> Tensor:
-    """int64 [E], rank of each edge among equal ones, which are neighbours."""
-    place = torch.arange(len(row))
-    fresh = torch.ones(len(row), dtype=torch.bool)
-    fresh[1:] = (row[1:] != row[:-1]) | (col[1:] != col[:-1])
-    return place - torch.where(fresh, place, 0).cummax(0).values if len(row) else place
+    kept = keep(mask, row, col, alpha.shape[1], row_is_source=row_is_source)
+    return (alpha * (1.0 / (1.0 - mask.p))).masked_fill(~kept, 0.0)
 
 
 def _gate(raw: Tensor, slope: float) -> Tensor:
@@ -139,7 +97,7 @@ def _joined(own: Tensor, halo: Tensor | None) -> Tensor:
 
 
 def _sum_rows(row: Tensor, values: Tensor, like: Tensor) -> Tensor:
-    """Sums of the values of each row, shaped as `like`: in edge order, and in float64, or a hub's would round too often."""
+    """Sums of each row's values, shaped as `like`: in edge order, and in float64, or a hub's would round too often."""
     return torch.zeros_like(like, dtype=torch.float64).index_add_(0, row, values.double()).to(like.dtype)
 
 

@@ -11,8 +11,8 @@ from torch_geometric.nn import GATConv
 from torch_geometric.utils import softmax
 
 from grinnder_cli.model import _native, attention, attention_torch, kernels
-from grinnder_cli.model.attention import Attended, EdgeDropout, attend, attend_backward, scores, settle
-from grinnder_cli.model.attention_torch import occurrences
+from grinnder_cli.model.attention import Attended, attend, attend_backward, scores, settle
+from grinnder_cli.model.edge_dropout import EdgeDropout, occurrences
 from grinnder_cli.model.philox import keep_edges
 
 HEADER = Path(__file__).parents[2] / "native/include/grinnder_cpu.h"
