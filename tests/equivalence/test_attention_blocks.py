@@ -1,5 +1,5 @@
-"""What attention dropout counts on: in stored blocks of both directions equal edges are neighbours, so that the rank of an
-edge among them, and with it its mask, is the same wherever it is found."""
+"""What attention dropout counts on: in stored blocks of both directions equal edges are neighbours, so that an edge has
+one rank among them, and with it one mask, wherever it is found."""
 
 import awkward_graph
 import numpy as np
