@@ -80,7 +80,8 @@ int run(const Call &call, AttentionArgs<T> a, const int64_t *row_ids, int narrow
         return -EINVAL;
     if (rows == 0 || a.heads == 0 || a.channels == 0) return 0;
     if (a.heads > INT32_MAX / a.channels || !written || !a.row) return -EINVAL;
-    if (edges > 0 && (!a.indices || (own_rows > 0 && !(a.x && a.edge)) || (halo_rows > 0 && !(a.x_halo && a.edge_halo))))
+    if (edges > 0 &&
+        (!a.indices || (own_rows > 0 && !(a.x && a.edge)) || (halo_rows > 0 && !(a.x_halo && a.edge_halo))))
         return -EINVAL;
     const bool drop = call.p > 0.0;
     if (drop && (!row_ids || (own_rows > 0 && !a.ids) || (halo_rows > 0 && !a.ids_halo))) return -EINVAL;
@@ -126,9 +127,9 @@ int run(const Call &call, AttentionArgs<T> a, const int64_t *row_ids, int narrow
 }
 
 template <typename T>
-int forward(const Call &call, int64_t heads, int64_t channels, const int64_t *indptr, const int32_t *indices, const T *y,
-            const T *y_halo, const T *s, const T *s_halo, const T *d, const int64_t *row_ids, const int64_t *ids,
-            const int64_t *ids_halo, T *out, T *lse, T *big_q, T *q, const Attention<T> &kernel) {
+int forward(const Call &call, int64_t heads, int64_t channels, const int64_t *indptr, const int32_t *indices,
+            const T *y, const T *y_halo, const T *s, const T *s_halo, const T *d, const int64_t *row_ids,
+            const int64_t *ids, const int64_t *ids_halo, T *out, T *lse, T *big_q, T *q, const Attention<T> &kernel) {
     AttentionArgs<T> a{};
     a.indptr = indptr, a.indices = indices, a.heads = heads, a.channels = channels;
     a.x = y, a.x_halo = y_halo, a.edge = s, a.edge_halo = s_halo, a.row = d, a.ids = ids, a.ids_halo = ids_halo;
@@ -191,75 +192,80 @@ int settle(int64_t rows, int64_t heads, int64_t channels, const T *g, const T *o
 GRINNDER_EXPORT int grinnder_cpu_attention_scores_f32(int64_t rows, int64_t heads, int64_t channels, const float *y,
                                                       const float *att_src, const float *att_dst, float *s, float *d,
                                                       int threads) {
-    return grinnder::scores(rows, heads, channels, y, att_src, att_dst, s, d, threads, grinnder::kernels().row_dots_f32);
+    return grinnder::scores(rows, heads, channels, y, att_src, att_dst, s, d, threads,
+                            grinnder::kernels().row_dots_f32);
 }
 
-GRINNDER_EXPORT int grinnder_cpu_attention_f32(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows, int64_t
-                                               heads, int64_t channels, double slope, const int64_t *indptr, const
-                                               int32_t *indices, const float *y, const float *y_halo, const float *s,
-                                               const float *s_halo, const float *d, const int64_t *row_ids, const
-                                               int64_t *ids, const int64_t *ids_halo, uint32_t seed, uint32_t stream,
-                                               double p, float *out, float *lse, float *big_q, float *q, int threads) {
-    return grinnder::forward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads, channels, indptr,
-                             indices, y, y_halo, s, s_halo, d, row_ids, ids, ids_halo, out, lse, big_q, q,
+GRINNDER_EXPORT int grinnder_cpu_attention_f32(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows,
+                                               int64_t heads, int64_t channels, double slope, const int64_t *indptr,
+                                               const int32_t *indices, const float *y, const float *y_halo,
+                                               const float *s, const float *s_halo, const float *d,
+                                               const int64_t *row_ids, const int64_t *ids, const int64_t *ids_halo,
+                                               uint32_t seed, uint32_t stream, double p, float *out, float *lse,
+                                               float *big_q, float *q, int threads) {
+    return grinnder::forward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads, channels,
+                             indptr, indices, y, y_halo, s, s_halo, d, row_ids, ids, ids_halo, out, lse, big_q, q,
                              grinnder::kernels().attention_f32);
 }
 
 GRINNDER_EXPORT int grinnder_cpu_attention_settle_f32(int64_t rows, int64_t heads, int64_t channels, const float *g,
-                                                      const float *out, const float *big_q, const float *q, const float
-                                                      *d, const float *lse, float *edge, float *dd, int threads) {
+                                                      const float *out, const float *big_q, const float *q,
+                                                      const float *d, const float *lse, float *edge, float *dd,
+                                                      int threads) {
     return grinnder::settle(rows, heads, channels, g, out, big_q, q, d, lse, edge, dd, threads,
                             grinnder::kernels().row_dots_f32);
 }
 
 GRINNDER_EXPORT int grinnder_cpu_attention_grad_f32(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows,
-                                                    int64_t heads, int64_t channels, double slope, const int64_t
-                                                    *indptr, const int32_t *indices, const float *g, const float
-                                                    *g_halo, const float *edge, const float *edge_halo, const float *y,
-                                                    const float *s, const float *dd, const float *att_src, const float
-                                                    *att_dst, const int64_t *row_ids, const int64_t *ids, const int64_t
-                                                    *ids_halo, uint32_t seed, uint32_t stream, double p, float *dy,
-                                                    float *ds, int threads) {
-    return grinnder::backward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads, channels, indptr,
-                              indices, g, g_halo, edge, edge_halo, y, s, dd, att_src, att_dst, row_ids, ids, ids_halo,
-                              dy, ds, grinnder::kernels().attention_grad_f32);
+                                                    int64_t heads, int64_t channels, double slope,
+                                                    const int64_t *indptr, const int32_t *indices, const float *g,
+                                                    const float *g_halo, const float *edge, const float *edge_halo,
+                                                    const float *y, const float *s, const float *dd,
+                                                    const float *att_src, const float *att_dst, const int64_t *row_ids,
+                                                    const int64_t *ids, const int64_t *ids_halo, uint32_t seed,
+                                                    uint32_t stream, double p, float *dy, float *ds, int threads) {
+    return grinnder::backward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads, channels,
+                              indptr, indices, g, g_halo, edge, edge_halo, y, s, dd, att_src, att_dst, row_ids, ids,
+                              ids_halo, dy, ds, grinnder::kernels().attention_grad_f32);
 }
 
 GRINNDER_EXPORT int grinnder_cpu_attention_scores_f64(int64_t rows, int64_t heads, int64_t channels, const double *y,
-                                                      const double *att_src, const double *att_dst, double *s, double
-                                                      *d, int threads) {
-    return grinnder::scores(rows, heads, channels, y, att_src, att_dst, s, d, threads, grinnder::kernels().row_dots_f64);
+                                                      const double *att_src, const double *att_dst, double *s,
+                                                      double *d, int threads) {
+    return grinnder::scores(rows, heads, channels, y, att_src, att_dst, s, d, threads,
+                            grinnder::kernels().row_dots_f64);
 }
 
-GRINNDER_EXPORT int grinnder_cpu_attention_f64(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows, int64_t
-                                               heads, int64_t channels, double slope, const int64_t *indptr, const
-                                               int32_t *indices, const double *y, const double *y_halo, const double *s,
-                                               const double *s_halo, const double *d, const int64_t *row_ids, const
-                                               int64_t *ids, const int64_t *ids_halo, uint32_t seed, uint32_t stream,
-                                               double p, double *out, double *lse, double *big_q, double *q, int
-                                               threads) {
-    return grinnder::forward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads, channels, indptr,
-                             indices, y, y_halo, s, s_halo, d, row_ids, ids, ids_halo, out, lse, big_q, q,
+GRINNDER_EXPORT int grinnder_cpu_attention_f64(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows,
+                                               int64_t heads, int64_t channels, double slope, const int64_t *indptr,
+                                               const int32_t *indices, const double *y, const double *y_halo,
+                                               const double *s, const double *s_halo, const double *d,
+                                               const int64_t *row_ids, const int64_t *ids, const int64_t *ids_halo,
+                                               uint32_t seed, uint32_t stream, double p, double *out, double *lse,
+                                               double *big_q, double *q, int threads) {
+    return grinnder::forward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads, channels,
+                             indptr, indices, y, y_halo, s, s_halo, d, row_ids, ids, ids_halo, out, lse, big_q, q,
                              grinnder::kernels().attention_f64);
 }
 
 GRINNDER_EXPORT int grinnder_cpu_attention_settle_f64(int64_t rows, int64_t heads, int64_t channels, const double *g,
-                                                      const double *out, const double *big_q, const double *q, const
-                                                      double *d, const double *lse, double *edge, double *dd, int
-                                                      threads) {
+                                                      const double *out, const double *big_q, const double *q,
+                                                      const double *d, const double *lse, double *edge, double *dd,
+                                                      int threads) {
     return grinnder::settle(rows, heads, channels, g, out, big_q, q, d, lse, edge, dd, threads,
                             grinnder::kernels().row_dots_f64);
 }
 
 GRINNDER_EXPORT int grinnder_cpu_attention_grad_f64(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows,
-                                                    int64_t heads, int64_t channels, double slope, const int64_t
-                                                    *indptr, const int32_t *indices, const double *g, const double
-                                                    *g_halo, const double *edge, const double *edge_halo, const double
-                                                    *y, const double *s, const double *dd, const double *att_src, const
-                                                    double *att_dst, const int64_t *row_ids, const int64_t *ids, const
-                                                    int64_t *ids_halo, uint32_t seed, uint32_t stream, double p, double
-                                                    *dy, double *ds, int threads) {
-    return grinnder::backward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads, channels, indptr,
-                              indices, g, g_halo, edge, edge_halo, y, s, dd, att_src, att_dst, row_ids, ids, ids_halo,
-                              dy, ds, grinnder::kernels().attention_grad_f64);
+                                                    int64_t heads, int64_t channels, double slope,
+                                                    const int64_t *indptr, const int32_t *indices, const double *g,
+                                                    const double *g_halo, const double *edge, const double *edge_halo,
+                                                    const double *y, const double *s, const double *dd,
+                                                    const double *att_src, const double *att_dst,
+                                                    const int64_t *row_ids, const int64_t *ids, const int64_t *ids_halo,
+                                                    uint32_t seed, uint32_t stream, double p, double *dy, double *ds,
+                                                    int threads) {
+    return grinnder::backward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads, channels,
+                              indptr, indices, g, g_halo, edge, edge_halo, y, s, dd, att_src, att_dst, row_ids, ids,
+                              ids_halo, dy, ds, grinnder::kernels().attention_grad_f64);
 }

@@ -1,11 +1,11 @@
 // Attention over the edges of a row, forward along in-edges and backward along out-edges, compiled once per
 // instruction set. No edge tensor: the weights of a chunk of edges are made in scratch memory, then rows are summed.
 //
-//     forward   w_e = exp(leaky(s_u + d_v) - top)       total = sum w mask y_u      total_sloped = sum w mask leaky' y_u
-//     backward  w_e = exp(leaky(s_u + d_v) - lse_v)     total = sum w mask dO_v     total_sloped = sum w mask leaky' dO_v
+//     forward   w_e = exp(leaky(s_u + d_v) - top)      total = sum w mask y_u     sloped = sum w mask leaky' y_u
+//     backward  w_e = exp(leaky(s_u + d_v) - lse_v)    total = sum w mask dO_v    sloped = sum w mask leaky' dO_v
 //
 // Both directions are the same two sums. Backward needs ds_u = sum of w leaky' (mask <y_u, dO_v> - delta_v), which is
-// <y_u, total_sloped> - sum of w leaky' delta_v: one dot product per row, none per edge.
+// <y_u, sloped> - sum of w leaky' delta_v: one dot product per row, none per edge.
 #pragma once
 #include "edge_mask_body.h"
 #include "exp_body.h"
@@ -98,7 +98,7 @@ struct AttentionKernel {
         }
     }
 
-    // Each head's largest score of the piece, whose first chunk is loaded: leaky is monotonic, so that of the largest s.
+    // Each head's largest score of the piece, whose first chunk is loaded. leaky is monotonic: that of the largest s.
     static void find_top(const AttentionArgs<T> &a, const Work &w, int64_t row, int64_t begin, int64_t end, T *top) {
         const int64_t loaded = end - begin < chunk_edges ? end - begin : chunk_edges;
         for (int64_t h = 0; h < a.heads; ++h) {

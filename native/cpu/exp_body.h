@@ -1,5 +1,6 @@
-// exp of a vector, compiled once per instruction set: x = n ln 2 + r with |r| <= ln 2 / 2, Taylor's sum for exp(r), then
-// the power of two in two steps, so that results may be subnormal or infinite. Relative error below 1.5 ulp (a C test).
+// exp of a vector, compiled once per instruction set: x = n ln 2 + r with |r| <= ln 2 / 2, Taylor's sum for exp(r),
+// then the power of two in two steps, so that results may be subnormal or infinite. The error is below 1.5 units in the
+// last place (a C test).
 #pragma once
 #include "vector.h"
 

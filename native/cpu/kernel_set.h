@@ -73,8 +73,8 @@ struct AttentionArgs {
     T *dy, *ds;
 };
 
-// A piece of a row is summed into `sums`, attention_sums(...) elements on a cache line; `finish` adds the pieces of a row
-// up in their order and writes the row. `rows` does both for every row of [row, row_end) that is one piece, at most
+// A piece of a row is summed into `sums`, attention_sums(...) elements on a cache line; `finish` adds the pieces of a
+// row up in their order and writes the row. `rows` does both for every row of [row, row_end) that is one piece, at most
 // attention_piece edges. Scratch: attention_scratch(...) elements on a cache line.
 template <typename T>
 struct Attention {

@@ -15,7 +15,8 @@ inline __attribute__((always_inline)) T dot(const T *a, const T *b, int64_t n) {
     int64_t c = 0;
     for (; c + lanes <= n; c += lanes)
         sum = Lanes<T, bytes>::fused(load<T, bytes, true>(a + c, lanes), load<T, bytes, true>(b + c, lanes), sum);
-    if (c < n) sum = Lanes<T, bytes>::fused(load<T, bytes, false>(a + c, n - c), load<T, bytes, false>(b + c, n - c), sum);
+    if (c < n)
+        sum = Lanes<T, bytes>::fused(load<T, bytes, false>(a + c, n - c), load<T, bytes, false>(b + c, n - c), sum);
     return Total<T, bytes>::of(sum);
 }
 

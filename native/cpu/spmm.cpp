@@ -68,8 +68,9 @@ int spmm(int64_t rows, int64_t edges, int64_t x_rows, int64_t halo_rows, int64_t
     } catch (const std::bad_alloc &) {
         return -ENOMEM;
     }
-    const SpmmArgs<T> args{indptr, indices, weight, scale, x, before_halo(halo, x_rows, width), static_cast<int32_t>(x_rows),
-                           out,    width,   indptr[rows]};
+    const T *shifted = before_halo(halo, x_rows, width);
+    const SpmmArgs<T> args{indptr, indices, weight, scale, x, shifted, static_cast<int32_t>(x_rows), out, width,
+                           indptr[rows]};
     std::atomic<bool> ok{true};
     const int64_t n = static_cast<int64_t>(tasks.size());
     const int team = static_cast<int>(std::min<int64_t>(threads, n));

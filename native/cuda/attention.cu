@@ -126,7 +126,8 @@ __global__ void __launch_bounds__(block_threads)
                 const int n = end - at < 32 ? static_cast<int>(end - at) : 32;
                 const int64_t edge = lane < n ? at + lane : end - 1;
                 const int32_t index = __ldg(a.indices + edge);
-                const float *const score = (index < a.own_rows ? a.edge : a.edge_halo) + index * (narrow * a.heads) + head;
+                const float *const score =
+                    (index < a.own_rows ? a.edge : a.edge_halo) + index * (narrow * a.heads) + head;
                 const float x = __ldg(score) + other, gate = x > 0.0f ? 1.0f : a.slope, leaky = x * gate;
                 float from;
                 if constexpr (backward) {
@@ -344,8 +345,8 @@ struct Call {
 template <bool backward>
 int run(const Call &call, AttentionArgs<float> a, const int64_t *row_ids, bool written) {
     const int64_t halo_rows = call.halo_rows, own_rows = call.own_rows < INT32_MAX ? call.own_rows : INT32_MAX;
-    if (call.rows < 0 || call.edges < 0 || own_rows < 0 || halo_rows < 0 || a.heads < 0 || a.channels < 0 || !a.indptr ||
-        !(call.slope > 0.0 && call.slope < INFINITY) || !(call.p >= 0.0 && call.p < 1.0))
+    if (call.rows < 0 || call.edges < 0 || own_rows < 0 || halo_rows < 0 || a.heads < 0 || a.channels < 0 ||
+        !a.indptr || !(call.slope > 0.0 && call.slope < INFINITY) || !(call.p >= 0.0 && call.p < 1.0))
         return -EINVAL;
     if (call.rows == 0 || a.heads == 0 || a.channels == 0) return 0;
     if (a.heads > INT32_MAX / a.channels || !written || !a.row) return -EINVAL;

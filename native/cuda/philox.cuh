@@ -1,4 +1,4 @@
-// Dropout's words and gate, as native/cpu/philox_body.h makes them: mask_words is a row's four columns 4 * group + (0..3).
+// Dropout's words and gate, as native/cpu/philox_body.h makes them. mask_words: of a row's columns 4 * group + (0..3).
 #pragma once
 #include "../cpu/call.h"
 

@@ -35,7 +35,8 @@ template <int lanes>
 __global__ void __launch_bounds__(block_threads)
     row_settle(int64_t items, int64_t heads, int64_t channels, const float *g, const float *out, const float *big_q,
                const float *q, const float *d, const float *lse, float *edge, float *dd) {
-    const int64_t item = (static_cast<int64_t>(blockIdx.x) * block_threads + threadIdx.x) / lanes, wide = item * channels;
+    const int64_t item = (static_cast<int64_t>(blockIdx.x) * block_threads + threadIdx.x) / lanes;
+    const int64_t wide = item * channels;
     const bool there = item < items;
     const float delta = dot<lanes>(g + wide, out + wide, channels, there);
     const float product = dot<lanes>(g + wide, big_q + wide, channels, there);

@@ -73,8 +73,8 @@ int grinnder_cuda_norm_act_grad_f32(int64_t rows, int64_t width, const float *z,
 int64_t grinnder_cuda_norm_act_scratch(int64_t rows, int64_t width);
 
 /* Attention; arguments as of the functions grinnder_cpu_attention*_f32, word for word, masks bit by bit. Ids are not
- * checked. stream_word is their `stream`, added_word as of grinnder_cuda_norm_act_f32. A sum has one order, which depends
- * on the row's degree and on the channels. */
+ * checked. stream_word is their `stream`, added_word as of grinnder_cuda_norm_act_f32. A sum has one order, which
+ * depends on the row's degree and on the channels. */
 int grinnder_cuda_attention_scores_f32(int64_t rows, int64_t heads, int64_t channels, const float *y,
                                        const float *att_src, const float *att_dst, float *s, float *d, void *stream);
 int grinnder_cuda_attention_f32(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows, int64_t heads,

@@ -88,8 +88,8 @@ static void check_forward(struct graph g, int64_t heads, int64_t channels, int d
         }
 #define ATTEND(n, ip, first, o, l, bq, qq, threads)                                                                   \
     grinnder_cpu_attention_f64(n, g.edges, own, nodes - own, heads, channels, slope, ip, g.indices, y, y + own * w, s, \
-                               s + own * heads, d + (first) * heads, row_ids + (first), ids, ids + own, key[0], key[1], \
-                               drop ? p : 0, o, l, bq, qq, threads)
+                               s + own * heads, d + (first) * heads, row_ids + (first), ids, ids + own, key[0],     \
+                               key[1], drop ? p : 0, o, l, bq, qq, threads)
     memset(out, 0xff, (size_t)(rows * w) * 8), memset(big_q, 0xff, (size_t)(rows * w) * 8);
     memset(lse, 0xff, (size_t)(rows * heads) * 8), memset(q, 0xff, (size_t)(rows * heads) * 8);
     CHECK(ATTEND(rows, g.indptr, 0, out, lse, big_q, q, 2) == 0);
@@ -135,11 +135,11 @@ static void check_backward(struct graph g, int64_t heads, int64_t channels, int 
             for (int64_t c = 0; c < channels; ++c)
                 to[c] += narrow[r * heads + h] * att[h * channels + c] + dd[r * heads + h] * att_dst[h * channels + c];
         }
-#define GRAD(n, ip, first, to, to_s, threads)                                                                        \
-    grinnder_cpu_attention_grad_f64(n, g.edges, own, nodes - own, heads, channels, slope, ip, g.indices, grad,       \
-                                    grad + own * w, edge, edge + own * 3 * heads, y + (first) * w, s + (first) * heads, \
-                                    dd + (first) * heads, att, att_dst, row_ids + (first), ids, ids + own, key[0],   \
-                                    key[1], drop ? p : 0, to, to_s, threads)
+#define GRAD(n, ip, first, to, to_s, threads)                                                                         \
+    grinnder_cpu_attention_grad_f64(n, g.edges, own, nodes - own, heads, channels, slope, ip, g.indices, grad,        \
+                                    grad + own * w, edge, edge + own * 3 * heads, y + (first) * w,                    \
+                                    s + (first) * heads, dd + (first) * heads, att, att_dst, row_ids + (first), ids,  \
+                                    ids + own, key[0], key[1], drop ? p : 0, to, to_s, threads)
     memset(dy, 0xff, (size_t)(rows * w) * 8), memset(ds, 0xff, (size_t)(rows * heads) * 8);
     CHECK(GRAD(rows, g.indptr, 0, dy, ds, 3) == 0);
     check_close(dy, wide, rows * w), check_close(ds, narrow, rows * heads);
@@ -148,7 +148,8 @@ static void check_backward(struct graph g, int64_t heads, int64_t channels, int 
         CHECK(GRAD(n, g.indptr + r, r, wide + r * w, narrow + r * heads, 1) == 0);
     }
     CHECK(memcmp(dy, wide, (size_t)(rows * w) * 8) == 0 && memcmp(ds, narrow, (size_t)(rows * heads) * 8) == 0);
-    free(grad), free(edge), free(y), free(s), free(dd), free(att), free(dy), free(ds), free(wide), free(narrow), free(mask);
+    free(grad), free(edge), free(y), free(s), free(dd), free(att), free(dy), free(ds), free(wide), free(narrow);
+    free(mask);
 }
 
 /* One edge with lse = 0, slope 1 and g = 1: dy is exp of its score. */
@@ -192,8 +193,8 @@ static void check_arguments(void) {
     int32_t indices[] = {0, 2};
     float y[6] = {0}, s[3] = {0}, d[2] = {0}, out[4], lse[2], big_q[4], q[2];
 #define CALL(edges, own_rows, slope_, ip, ids_, p_, bq, threads)                                                       \
-    grinnder_cpu_attention_f32(2, edges, own_rows, 0, 1, 2, slope_, ip, indices, y, NULL, s, NULL, d, ids, ids_, NULL, 0, \
-                               0, p_, out, lse, bq, q, threads)
+    grinnder_cpu_attention_f32(2, edges, own_rows, 0, 1, 2, slope_, ip, indices, y, NULL, s, NULL, d, ids, ids_, NULL, \
+                               0, 0, p_, out, lse, bq, q, threads)
     CHECK(CALL(2, 3, 0.2, indptr, ids, 0.5, big_q, 1) == 0);
     CHECK(out[2] == 0 && lse[1] == 0 && q[1] == 0 && big_q[3] == 0);
     CHECK(CALL(1, 3, 0.2, indptr, ids, 0.5, big_q, 1) == -ERANGE);

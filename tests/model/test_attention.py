@@ -133,7 +133,7 @@ def errors(got, exact):
     return [float((a.double() - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in zip(got, exact, strict=True)]
 
 
-@pytest.mark.parametrize("parts, p", [(1, 0.0), (1, 0.4), (3, 0.0), (3, 0.4)])
+@pytest.mark.parametrize("parts, p", [(1, 0.0), (3, 0.4)])
 @pytest.mark.parametrize("heads, channels", SHAPES)
 def test_gradients_equal_autograd(backend, heads, channels, parts, p):
     src, dst = multigraph()
