@@ -14,13 +14,16 @@ from grinnder_cli.errors import ConfigError
 _AT_LEAST_1 = (lambda v: v >= 1, "at least 1")
 _AT_LEAST_0 = (lambda v: v >= 0, "at least 0")
 _SEED = (lambda v: 0 <= v < 2**32, "in 0 .. 4294967295")
+_PROBABILITY = (lambda v: 0 <= v < 1, "at least 0 and below 1")
 _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "layers": _AT_LEAST_1,
     "hidden": _AT_LEAST_1,
     "epochs": _AT_LEAST_1,
     "eval_every": _AT_LEAST_1,
     "seed": _SEED,
-    "model.dropout": (lambda v: 0 <= v < 1, "at least 0 and below 1"),
+    "model.heads": _AT_LEAST_1,
+    "model.dropout": _PROBABILITY,
+    "model.attention_dropout": _PROBABILITY,
     "optimizer.lr": (lambda v: v > 0 and math.isfinite(v), "a finite number above 0"),
     "optimizer.weight_decay": (lambda v: v >= 0 and math.isfinite(v), "a finite number, at least 0"),
     "partitioner.max_rounds": _AT_LEAST_1,
@@ -52,6 +55,8 @@ def check(config: RunConfig) -> None:
             raise ConfigError(f"{key}={value} is out of range: it must be {_RANGES[key][1]}")
     if config.parts != "auto" and (not isinstance(config.parts, int) or config.parts < 1):
         raise ConfigError(f"parts={config.parts} must be an integer, at least 1, or auto")
+    if config.model.name == "gat" and config.hidden % config.model.heads:
+        raise ConfigError(f"hidden={config.hidden} is not divisible by model.heads={config.model.heads}")
     if config.memory.host != "auto":
         parse_size(config.memory.host, "memory.host")
     if config.memory.device != "auto":

@@ -18,10 +18,12 @@ from grinnder_cli.executor.gpu import COMPUTE, OUT, Gpu
 from grinnder_cli.executor.host import Clock, Host
 from grinnder_cli.executor.host_visit import HostVisit
 from grinnder_cli.executor.objective import Objective
+from grinnder_cli.executor.pulling import pulling
 from grinnder_cli.executor.result import EpochResult
-from grinnder_cli.executor.stages import Stages, Tally
+from grinnder_cli.executor.stages import Stages
+from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.visit import Visit
-from grinnder_cli.model.gcn import GCN
+from grinnder_cli.model.base import Model
 from grinnder_cli.partitioner.layout import offsets, padded
 from grinnder_cli.partitioner.operator import Operator, chunk_file
 from grinnder_cli.plan.planner import Plan
@@ -56,7 +58,7 @@ class PlannedRunner:
         operator: Operator,
         ax: Path | None,
         x_dtype: str,
-        model: GCN,
+        model: Model,
         optimizer: torch.optim.Optimizer,
         objective: Objective,
         train_rows: int,
@@ -125,7 +127,9 @@ class PlannedRunner:
             if self._device and now != self._kept:
                 self.model.keep_epoch(now)
                 self._kept = now
-            visit.run(self._stages, after if late else train, now)
+            if at == 0 or step.passes(actions.steps[at - 1].step):
+                self._stages.begin(step)
+            visit.run(pulling(self._stages, after if late else train, now))
         if actions.step_at == len(actions.steps):
             trained = self._update()
         self._host.settle()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import BLOCK, padded
-from grinnder_cli.plan.device import device_rows
+from grinnder_cli.plan.device import device_rows, halo_scratch_bytes
 from grinnder_cli.plan.methods.program import Program
 from grinnder_cli.plan.steps import Mode, Step
 
@@ -160,9 +160,9 @@ def _reads(program: Program, step: Step) -> int:
 def _rest(program: Program, step: Step) -> int:
     """Bytes a visit computes with and hands on."""
     rows, total = int(program.sizes.rows[step.part]), _handed_on(step)
-    named = [step.exchanged] if step.aggregates else []
-    named += [name for name in step.computed if name != step.exchanged]
-    return total + sum(padded(rows * program.tensors[name].width * program.itemsize) for name in named)
+    widths = [*step.scratch, *(program.tensors[name].width for name in step.computed if name != step.exchanged)]
+    total += sum(padded(rows * width * program.itemsize) for width in widths)
+    return total + halo_scratch_bytes(program, step)
 
 
 def _temporaries(program: Program) -> int:

@@ -21,7 +21,8 @@ from grinnder_cli.executor.pyg import PyGRunner
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.warm_up import warm_up
 from grinnder_cli.kill import kill_point
-from grinnder_cli.model.gcn import GCN, build
+from grinnder_cli.model.base import Model
+from grinnder_cli.model.registry import build
 from grinnder_cli.partitioner.blocks import operator
 from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.memory import local_rows
@@ -265,7 +266,7 @@ def _warm_up(prepared: Prepared) -> None:
     stretch = (device_rows if plan.device else local_rows)(prepared.model, plan.program.itemsize)
     rows, dtype = min(int(prepared.sizes.rows.max()), stretch), DTYPES[prepared.sizes.dtype]
     gpu = open_gpu() if plan.device else None
-    warm_up(prepared.model, prepared.objective, ax=plan.program.ax, rows=rows, dtype=dtype, gpu=gpu)
+    warm_up(plan.program, prepared.objective, rows=rows, dtype=dtype, gpu=gpu)
     release_freed_memory()
     if plan.device:
         torch._C._cuda_clearCublasWorkspaces()
@@ -277,7 +278,7 @@ def open_gpu() -> Gpu:
     return CudaGpu()
 
 
-def _optimizer(config: RunConfig, model: GCN) -> torch.optim.Optimizer:
+def _optimizer(config: RunConfig, model: Model) -> torch.optim.Optimizer:
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     settings = config.optimizer
     return kinds[settings.name](model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
