@@ -34,13 +34,14 @@ class Attention:
         src, dst = self._model.attention(layer)
         return src.detach()[0], dst.detach()[0]
 
-    def _dropout(self, layer: int, *, source: bool) -> EdgeDropout | None:
+    def _dropout(self, layer: int, halo: Tensor | None, *, source: bool) -> EdgeDropout | None:
         p = self._model.spec.attention_dropout
         if not p or not self._visit.step.train:
             return None
         side = self._visit.sizes.side(self._visit.step.exchanged)
         return EdgeDropout(
-            row_ids=self._nodes.id, halo_ids=self._visit.field(f"ids_{side}", "id"), seed=self._model.seed, p=p,
+            row_ids=self._nodes.id, halo_ids=None if halo is None else self._visit.field(f"ids_{side}", "id"),
+            seed=self._model.seed, p=p,
             stream=self._model.stream(self._model.spec.layer(layer), self._model.drawn(self._epoch), kind=1),
             added=self._model.epoch_word, source=source,
         )  # fmt: skip
@@ -65,7 +66,7 @@ class Attention:
         if halo is not None:
             s_halo = visit.halo_scratch(heads)
             scores(halo, att_src, out=s_halo)
-        dropout = self._dropout(layer, source=False)
+        dropout = self._dropout(layer, halo, source=False)
         attend(
             *self._edges(), own, s, d, halo=halo, s_halo=s_halo, slope=SLOPE, dropout=dropout,
             out=out, lse=lse, big_q=big_q, q=q,
@@ -97,7 +98,7 @@ class Attention:
         dy, ds = blocks(visit.scratch(width + heads), width, heads)
         attend_backward(
             *self._edges(), g, edge, y, s, dd, att_src, att_dst, halo=g_halo, edge_halo=edge_halo, slope=SLOPE,
-            dropout=self._dropout(layer, source=True), dy=dy, ds=ds,
+            dropout=self._dropout(layer, halo, source=True), dy=dy, ds=ds,
         )  # fmt: skip
         for parameter, factor in zip(self._model.attention(layer), (ds, dd), strict=True):
             assert parameter.grad is not None
