@@ -5,13 +5,14 @@ source of an edge needs of its destination, and dd, which the destination itself
 Q [n, W], q, d, lse [n, H].
 """
 
+import torch
 from torch import Tensor
 
 from grinnder_cli.executor.aggregation import entered
 from grinnder_cli.executor.stages import Nodes, Sink, Stages
 from grinnder_cli.executor.workspace import Workspace
-from grinnder_cli.model.attention import EdgeDropout, attend, attend_backward, scores, settle
-from grinnder_cli.model.gat import GAT, SLOPE
+from grinnder_cli.model.attention import Attended, EdgeDropout, attend, attend_backward, scores, settle
+from grinnder_cli.model.gat import GAT
 
 
 class Attention:
@@ -27,24 +28,23 @@ class Attention:
         self._visit, self._nodes, self._stages, self._epoch = visit, nodes, stages, epoch
         assert isinstance(stages.model, GAT)
         self._model = stages.model
-        self._made: dict[int, tuple[Tensor, Tensor]] = {}
-        """(O, q) by layer, where this visit made them."""
+        self._made: dict[int, tuple[Attended, Tensor]] = {}
+        """(O and what backward needs, d) by layer, where this visit made them."""
 
     def _att(self, layer: int) -> tuple[Tensor, Tensor]:
         src, dst = self._model.attention(layer)
         return src.detach()[0], dst.detach()[0]
 
-    def _dropout(self, layer: int, halo: Tensor | None, *, source: bool) -> EdgeDropout | None:
+    def _dropout(self, layer: int, halo: Tensor | None) -> EdgeDropout | None:
         p = self._model.spec.attention_dropout
         if not p or not self._visit.step.train:
             return None
-        side = self._visit.sizes.side(self._visit.step.exchanged)
+        side, ids = self._visit.sizes.side(self._visit.step.exchanged), self._nodes.id
+        stream = self._model.stream(self._model.spec.layer(layer), self._model.drawn(self._epoch), kind=1)
+        there = None if halo is None else self._visit.field(f"ids_{side}", "id")
         return EdgeDropout(
-            row_ids=self._nodes.id, halo_ids=None if halo is None else self._visit.field(f"ids_{side}", "id"),
-            seed=self._model.seed, p=p,
-            stream=self._model.stream(self._model.spec.layer(layer), self._model.drawn(self._epoch), kind=1),
-            added=self._model.epoch_word, source=source,
-        )  # fmt: skip
+            p=p, seed=self._model.seed, stream=stream, rows=ids, own=ids, halo=there, added=self._model.epoch_word
+        )
 
     def receive(self, own: Tensor, halo: Tensor | None) -> Tensor:
         """O_l of own rows, from Y_l of own and halo rows."""
@@ -55,23 +55,14 @@ class Attention:
         out = visit.scratch(width) if out is None else out
         if kept is None:
             kept = visit.scratch(width + 3 * heads if train else 2 * heads)
-        s, s_halo = visit.scratch(heads), None
-        if train:
-            big_q, q, d, lse = blocks(kept, width, heads, heads, heads)
-        else:
-            (d, lse), big_q, q = blocks(kept, heads, heads), None, None
+        self._made[layer] = attended, d = _attended(out, kept, width, heads, train=train)
         att_src, att_dst = self._att(layer)
-        scores(own, att_src, out=s)
-        scores(own, att_dst, out=d)
-        if halo is not None:
-            s_halo = visit.halo_scratch(heads)
-            scores(halo, att_src, out=s_halo)
-        dropout = self._dropout(layer, halo, source=False)
+        s, _ = scores(own, att_src, att_dst, s=visit.scratch(heads), d=d)
+        s_halo = None if halo is None else scores(halo, att_src, s=visit.halo_scratch(heads))[0]
         attend(
-            *self._edges(), own, s, d, halo=halo, s_halo=s_halo, slope=SLOPE, dropout=dropout,
-            out=out, lse=lse, big_q=big_q, q=q,
+            *self._edges(), own, s, d, y_halo=halo, s_halo=s_halo, dropout=self._dropout(layer, halo), training=train,
+            into=attended,
         )  # fmt: skip
-        self._made[layer] = out, kept
         return out
 
     def _edges(self) -> tuple[Tensor, Tensor]:
@@ -86,7 +77,7 @@ class Attention:
         y, s = blocks(visit.scratch(width + heads), width, heads)
         self._again(layer, y)
         att_src, att_dst = self._att(layer)
-        scores(y, att_src, out=s)
+        scores(y, att_src, s=s)
         g, edge, dd = blocks(visit.scratch(width + 4 * heads), width, 3 * heads, heads)
         for block, columns in zip((g, edge, dd), own.split((width, 3 * heads, heads), 1), strict=True):
             block.copy_(columns)
@@ -97,8 +88,8 @@ class Attention:
             edge_halo.copy_(halo[:, width : width + 3 * heads])
         dy, ds = blocks(visit.scratch(width + heads), width, heads)
         attend_backward(
-            *self._edges(), g, edge, y, s, dd, att_src, att_dst, halo=g_halo, edge_halo=edge_halo, slope=SLOPE,
-            dropout=self._dropout(layer, halo, source=True), dy=dy, ds=ds,
+            *self._edges(), g, edge, y=y, s=s, dd=dd, att_src=att_src, att_dst=att_dst, g_halo=g_halo,
+            edge_halo=edge_halo, dropout=self._dropout(layer, halo), dy=dy, ds=ds,
         )  # fmt: skip
         for parameter, factor in zip(self._model.attention(layer), (ds, dd), strict=True):
             assert parameter.grad is not None
@@ -121,26 +112,34 @@ class Attention:
         if row is None:
             return None
         of = self._model.spec.layer(layer)
-        made = self._made.get(layer)
-        o, kept = made if made else (self._visit.need(f"z{layer}"), self._visit.need(f"q{layer}"))
-        return _Settled(row, o, blocks(kept, of.exchanged, of.heads, of.heads, of.heads))
+        if layer in self._made:
+            return _Settled(row, *self._made[layer])
+        o, kept = self._visit.need(f"z{layer}"), self._visit.need(f"q{layer}")
+        return _Settled(row, *_attended(o, kept, of.exchanged, of.heads, train=True))
 
 
 class _Settled:
     """Rows of dZ_l; what concerns in-edges is settled here, where dO is made."""
 
-    def __init__(self, row: Tensor, o: Tensor, kept: list[Tensor]) -> None:
-        self._row, self._o, (self._big_q, self._q, self._d, self._lse) = row, o, kept
+    def __init__(self, row: Tensor, attended: Attended, d: Tensor) -> None:
+        self._row, self._attended, self._d = row, attended, d
 
     def put(self, rows: slice, grad: Tensor | None) -> None:
-        row, o, (width, heads) = self._row[rows], self._o[rows], (self._o.shape[1], self._q.shape[1])
-        d, lse = self._d[rows], self._lse[rows]
-        if grad is None:
-            row.zero_()
-            row[:, width : width + heads], row[:, width + heads : width + 2 * heads] = d, lse
-            return
-        edge, dd = settle(grad, o, self._big_q[rows], self._q[rows], d, lse)
-        row[:, :width], row[:, width : width + 3 * heads], row[:, width + 3 * heads :] = grad, edge, dd
+        row, whole, d = self._row[rows], self._attended, self._d[rows]
+        assert whole.big_q is not None and whole.q is not None
+        here = Attended(out=whole.out[rows], lse=whole.lse[rows], big_q=whole.big_q[rows], q=whole.q[rows])
+        grad = torch.zeros_like(here.out) if grad is None else grad
+        edge, dd = settle(grad, here, d)
+        torch.cat([grad, edge, dd], 1, out=row)
+
+
+def _attended(out: Tensor, kept: Tensor, width: int, heads: int, *, train: bool) -> tuple[Attended, Tensor]:
+    """(O and what backward needs of it, d) in memory of rows."""
+    if not train:
+        d, lse = blocks(kept, heads, heads)
+        return Attended(out=out, lse=lse), d
+    big_q, q, d, lse = blocks(kept, width, heads, heads, heads)
+    return Attended(out=out, lse=lse, big_q=big_q, q=q), d
 
 
 def blocks(memory: Tensor, *widths: int) -> list[Tensor]:

@@ -8,12 +8,11 @@ from torch import Tensor
 from torch_geometric.nn import GATConv
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
-from grinnder_cli.model.attention import edge_mask, occurrences
+from grinnder_cli.model.attention import SLOPE
+from grinnder_cli.model.attention_torch import occurrences
 from grinnder_cli.model.base import Model, plain_adjacency
+from grinnder_cli.model.philox import keep_edges
 from grinnder_cli.model.spec import LayerSpec
-
-SLOPE = 0.2
-"""Of the leaky relu of scores below 0."""
 
 
 class GAT(Model):
@@ -50,8 +49,7 @@ class GAT(Model):
         edge_index = edge_index[:, torch.argsort(edge_index[1] * nodes + edge_index[0], stable=True)]
         for layer in self.spec.layers:
             self._conv(layer.index).add_self_loops = False
-        indptr = torch.cat([edge_index.new_zeros(1), torch.bincount(edge_index[1], minlength=nodes).cumsum(0)])
-        self._edges = edge_index, occurrences(indptr, edge_index[0])
+        self._edges = edge_index, occurrences(edge_index[1], edge_index[0])
         return plain_adjacency(edge_index, None, nodes, layout, self.weight(1).dtype)
 
     def convolve(self, layer: LayerSpec, h: Tensor, adjacency: tuple, epoch: int) -> Tensor:
@@ -60,8 +58,8 @@ class GAT(Model):
         if self.training and p:
             (src, dst), rank = self._edges
             stream = self.stream(layer, epoch, kind=1)
-            mask = edge_mask(src, dst, rank, layer.heads, seed=self.seed, stream=stream, p=p)
-            conv.mask = mask.to(h.device, h.dtype)
+            keep = keep_edges(src, dst, rank, layer.heads, seed=self.seed, stream=stream, p=p)
+            conv.mask = keep.to(h.device, h.dtype) / (1 - p)
         return conv(h, *adjacency)
 
 

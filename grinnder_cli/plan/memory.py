@@ -96,7 +96,8 @@ def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
         reads = [_passing(step) if device else _reads(program, step) for step in steps]
         rests = [_handed_on(step) if device else _rest(program, step) for step in steps]
         wholes = list(map(sum, zip(reads, rests, strict=True)))
-        computing = max(computing, *rests)
+        copies = [0 if device else _own_copy(step) for step in steps]
+        computing = max(computing, *map(sum, zip(rests, copies, strict=True)))
         visit = max(visit, *wholes)
         overlapped = max(overlapped, *map(sum, zip(wholes, [*reads[1:], 0], strict=True)))
     recorded = 0
@@ -137,6 +138,11 @@ def _passing(step: Step) -> int:
     """Bytes of what a visit on a device reads, beside the cache; whole chunks of other parts come one at a time."""
     total = sum(padded(a.nbytes) for a in step.reads if a.mode is not Mode.GATHER)
     return total + max((padded(a.nbytes) for a in step.reads if a.mode is Mode.GATHER), default=0)
+
+
+def _own_copy(step: Step) -> int:
+    """Bytes of own rows that are read as a source, and so copied."""
+    return sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.GATHER and a.chunk.part == step.part)
 
 
 def _handed_on(step: Step) -> int:
