@@ -56,7 +56,12 @@ def check(config: RunConfig) -> None:
     if config.parts != "auto" and (not isinstance(config.parts, int) or config.parts < 1):
         raise ConfigError(f"parts={config.parts} must be an integer, at least 1, or auto")
     if config.model.name == "gat" and config.hidden % config.model.heads:
-        raise ConfigError(f"hidden={config.hidden} is not divisible by model.heads={config.model.heads}")
+        raise ConfigError(
+            f"hidden={config.hidden} is not divisible by model.heads={config.model.heads}; "
+            "hidden is the width of all heads together"
+        )
+    if config.model.name == "gat" and config.plan.ax == "on":
+        raise ConfigError("plan.ax=on cannot be with model=gat: what its first layer aggregates depends on its weights")
     if config.memory.host != "auto":
         parse_size(config.memory.host, "memory.host")
     if config.memory.device != "auto":

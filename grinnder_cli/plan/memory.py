@@ -187,4 +187,8 @@ def pyg_bytes(model: ModelSpec, nodes: int, edges: int, itemsize: int) -> int:
     saved = sum(4 * layer.d_out + layer.exchanged for layer in model.layers)
     widths = model.layers[0].d_in + saved + 4 * model.widest
     adjacency = 2 * (8 + itemsize) * edges + 8 * nodes
+    # Attention has a message per edge, kept for backward, and what it is made from.
+    adjacency += sum(
+        edges * (2 * layer.exchanged + 8 * layer.heads) * itemsize for layer in model.layers if layer.heads
+    )
     return adjacency + nodes * widths * itemsize + WEIGHT_COPIES * model.parameter_count * itemsize + SLACK_BYTES

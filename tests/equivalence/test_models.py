@@ -8,6 +8,12 @@ import lab
 import pytest
 import torch
 
+from grinnder_cli.config.paths import data_dir
+from grinnder_cli.config.schema import ModelConfig, RunConfig
+from grinnder_cli.errors import ConfigError
+from grinnder_cli.model.registry import build
+from grinnder_cli.model.spec import describe
+
 FULL = os.environ.get("GRINNDER_FULL_MATRIX") == "1"
 MODELS = {
     "gcn": {"model": "gcn"},
@@ -119,3 +125,40 @@ def test_dropout_depends_on_nodes_and_edges_alone(graph, tmp_path, model, norm):
     for change in without:
         plain = lab.run(lab.config(graph, tmp_path, parts=1, **common | change))
         assert lab.loss_error(plain, first) > 1e-3, "no dropout at all"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_parameters_are_counted(graph, tmp_path, model):
+    for norm, layers in (("layer", 3), ("none", 1), ("batch", 2)):
+        cfg = lab.config(graph, tmp_path, hidden=12, norm=norm, layers=layers, **MODELS[model])
+        spec = describe(cfg, 11, 5)
+        built = build(spec, 0, torch.float32)
+        assert spec.parameter_count == sum(parameter.numel() for parameter in built.parameters())
+        plain = lab.Plain([11] + [12] * (layers - 1) + [5], cfg.model)
+        plain.load_state_dict(built.state_dict(), strict=True)
+        built.load_state_dict(plain.state_dict(), strict=True)
+
+
+def test_eps_that_is_not_0_is_refused():
+    cfg = RunConfig(model=ModelConfig(name="gin"), layers=2, hidden=4)
+    built = build(describe(cfg, 3, 2), 0, torch.float32)
+    state = built.state_dict() | {"convs.1.eps": torch.tensor([0.5])}
+    with pytest.raises(ConfigError, match="GIN's eps is 0.5 in these weights"):
+        built.load_state_dict(state)
+
+
+def test_edge_weights_are_ignored_aloud(graph, tmp_path, caplog):
+    lab.prepare_run(lab.config(graph, tmp_path, model="sage"))
+    assert [r.getMessage() for r in caplog.records] == ["edge weights are ignored: model=sage takes none (gcn does)"]
+    caplog.clear()
+    lab.prepare_run(lab.config(graph, tmp_path, model="gcn"))
+    assert not caplog.records
+
+
+def test_an_evaluation_normalises_by_running_statistics(graph, tmp_path):
+    """With one epoch of training, what evaluates is PyG's model in eval mode with the state it left."""
+    cfg = lab.config(graph, tmp_path, model="sage", norm="batch", epochs=3, parts=4)
+    got, (_, classes) = lab.run(cfg), lab.plain(cfg)
+    data = lab.graph_of(cfg, data_dir(cfg.data))
+    right = (classes.numpy() == data.y)[data.val_mask == 1]
+    assert got.accuracy[-1][1] == pytest.approx(100 * right.mean())
