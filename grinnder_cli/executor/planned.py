@@ -22,7 +22,9 @@ from grinnder_cli.executor.pulling import pulling
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Stages
 from grinnder_cli.executor.tally import Tally
+from grinnder_cli.executor.update import Update
 from grinnder_cli.executor.visit import Visit
+from grinnder_cli.executor.watch import Watch
 from grinnder_cli.model.base import Model
 from grinnder_cli.partitioner.layout import offsets, padded
 from grinnder_cli.partitioner.operator import Operator, chunk_file
@@ -41,6 +43,7 @@ class PlannedRunner:
         operator: the blocks.
         ax: the archive of A_hat X where the plan keeps it, else None.
         x_dtype: numpy dtype name of X.
+        update: the optimizer's step.
         objective: loss and metric.
         train_rows: labelled training rows of the whole graph.
         backend: storage.
@@ -59,14 +62,14 @@ class PlannedRunner:
         ax: Path | None,
         x_dtype: str,
         model: Model,
-        optimizer: torch.optim.Optimizer,
+        update: Update,
         objective: Objective,
         train_rows: int,
         backend: Backend,
         check: Callable[[], None],
         gpu: Gpu | None = None,
     ) -> None:
-        self.model, self.optimizer = model, optimizer
+        self.model, self.optimizer, self._step = model, update.optimizer, update.step
         self._plan, self._schedule, self._check = plan, plan.schedule.fresh(), check
         self._sizes, self._dtypes = operator.sizes, (x_dtype, operator.sizes.dtype)
         self._stages = Stages(model, plan.program.ax, objective, train_rows)
@@ -118,8 +121,8 @@ class PlannedRunner:
         for at, visit in enumerate(visits):
             step = visit.step
             if at == actions.step_at:
-                trained = self._update()
-            if step.op is Op.BACKWARD and (at == 0 or actions.steps[at - 1].step.op is not Op.BACKWARD):
+                trained = self._update(epoch)
+            if step.op is Op.BACKWARD and (at == 0 or actions.steps[at - 1].step.op is Op.LOSS):
                 split = self._mark()
             # With one forward for both, what follows the update is the next epoch's training forward.
             late = at >= actions.step_at
@@ -131,7 +134,7 @@ class PlannedRunner:
                 self._stages.begin(step)
             visit.run(pulling(self._stages, after if late else train, now))
         if actions.step_at == len(actions.steps):
-            trained = self._update()
+            trained = self._update(epoch)
         self._host.settle()
         if self._device:
             self._device.gpu.order(COMPUTE, self._device.gpu.record(OUT))  # the last copies belong to the epoch
@@ -149,7 +152,7 @@ class PlannedRunner:
         return EpochResult(
             epoch=epoch,
             train_loss=loss,
-            score_pct=after.scores_pct() if evaluated else None,
+            **(after.report(self._stages.objective) if evaluated else {}),
             epoch_time_s=forward + backward,
             forward_s=forward,
             backward_s=backward,
@@ -163,6 +166,25 @@ class PlannedRunner:
             ),
             predicted=actions.traffic,
         )
+
+    def evaluate(self, watch: Watch) -> dict[str, Any]:
+        """The one epoch of a plan that only evaluates; the metric, as in `EpochResult`.
+
+        Args:
+            watch: takes predictions and, where asked for, embeddings.
+
+        Raises:
+            StorageError: a transfer failed.
+        """
+        stages, tally = self._stages, self._tallies[1]
+        stages.watch = watch
+        tally.clear()
+        for visit in self._visits(self._schedule.next_epoch()):
+            visit.run(pulling(stages, tally, 0))
+        self._host.settle()
+        if self._device:
+            self._device.gpu.synchronize()
+        return tally.report(stages.objective)
 
     def _mark(self) -> Any:
         """Now: on the clock, or in what a device has been given to do."""
@@ -212,10 +234,9 @@ class PlannedRunner:
             return DeviceVisit(self._host, self._sizes, self._dtypes, actions, self._device, turn)
         return HostVisit(self._host, self._sizes, self._dtypes, actions)
 
-    def _update(self) -> Any:
+    def _update(self, epoch: int) -> Any:
         """One optimizer step; returns when it was done."""
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
+        self._step(epoch)
         return self._mark()
 
     def close(self) -> None:

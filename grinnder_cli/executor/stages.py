@@ -16,6 +16,7 @@ from torch import Tensor
 
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.tally import Tally
+from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.base import Model
 from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.device import device_rows
@@ -28,7 +29,7 @@ class Nodes:
     """Per-node input of a part.
 
     Shapes:
-        id: int64 [n]; y: int32 [n] (multi-label int8 [n * C]); role: uint8 [n], bits as in ROLES.
+        id: int64 [n]; y: int32 [n] (multi-label int8, values float [n * C]); role: uint8 [n], bits as in ROLES.
         send, receive: dtype [n], what multiplies rows before and after they are aggregated, or None.
     """
 
@@ -60,6 +61,8 @@ class Stages:
     def __init__(self, model: Model, ax: bool, objective: Objective, train_rows: int) -> None:
         self.model, self.spec, self.ax, self.objective = model, model.spec, ax, objective
         self.terms = objective.terms(train_rows)
+        self.watch: Watch | None = None
+        """Takes predictions and embeddings of what is computed."""
         weight = next(model.parameters())
         rows = device_rows if weight.is_cuda else local_rows
         self._rows = rows(self.spec, weight.element_size())
@@ -177,13 +180,17 @@ class Stages:
         """
         for rows in self.stretches(len(z)):
             own = self._stretch(rows, before)
-            both = carry is not None or root is not None
+            watched = self.watch is not None and self.watch.embeddings and index == self.spec.depth - 1
+            both = carry is not None or root is not None or watched
             sent, h = self._activate(
                 index, *self._normed(index, z[rows], own, train), own, nodes, rows, epoch, train, both
             )
             if carry is not None:
                 assert h is not None
                 carry[rows] = h
+            if watched:
+                assert h is not None and self.watch is not None
+                self.watch.keep(EMBEDDINGS, nodes.id[rows], h)
             self._send(index + 1, sent, y[rows])
             if root is not None:
                 assert h is not None
@@ -229,6 +236,8 @@ class Stages:
                 before_grad[rows] = 0 if own.grad is None else own.grad
 
     def _count(self, logits: Tensor, target: Tensor, role: Tensor, ids: Tensor, tally: Tally) -> None:
+        if self.watch is not None:
+            self.watch.predictions(self.objective, ids, logits)
         if self.objective.ranked:
             tally.scores[ids] = self.objective.scores(logits)
             tally.kinds[ids] = role | (target == 1).to(torch.uint8) << len(ROLES)

@@ -8,11 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grinnder_cli.config.schema import OptimizerConfig
 from grinnder_cli.executor.gpu import COMPUTE, Gpu, Segment
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.pulling import pulling
 from grinnder_cli.executor.stages import Stages
 from grinnder_cli.executor.tally import Tally
+from grinnder_cli.executor.update import Update
 from grinnder_cli.executor.visit import TORCH
 from grinnder_cli.model.kernels import gather_rows
 from grinnder_cli.model.registry import build
@@ -20,7 +22,15 @@ from grinnder_cli.plan.methods.program import Program
 from grinnder_cli.plan.steps import Access, Mode, Step
 
 
-def warm_up(program: Program, objective: Objective, *, rows: int, dtype: torch.dtype, gpu: Gpu | None) -> None:
+def warm_up(
+    program: Program,
+    objective: Objective,
+    settings: OptimizerConfig,
+    *,
+    rows: int,
+    dtype: torch.dtype,
+    gpu: Gpu | None,
+) -> None:
     """Compute and throw away.
 
     Args:
@@ -30,7 +40,7 @@ def warm_up(program: Program, objective: Objective, *, rows: int, dtype: torch.d
     device = gpu.device if gpu else torch.device("cpu")
     model = build(program.model, 0, dtype).to(device)
     stages, tally = Stages(model, program.ax, objective, rows), Tally(device, nodes=rows, dtype=dtype)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    update = Update(model, settings, epochs=settings.warmup + 1)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     if gpu:
@@ -42,12 +52,12 @@ def warm_up(program: Program, objective: Objective, *, rows: int, dtype: torch.d
             if kind in seen:
                 continue
             seen.add(kind)
-            place = _MadeUp(program, step, rows, dtype, device)
+            place = _MadeUp(program, objective, step, rows, dtype, device)
             stages.begin(step)
             pulling(stages, tally, 0)(place)
             if step.aggregates:
                 _exchange(place, gpu)
-    optimizer.step()
+    update.step(0)
     tally.scores_pct()
     for parameter in model.parameters():  # as a checkpoint does
         parameter.detach().cpu()
@@ -69,9 +79,11 @@ def _exchange(place: "_MadeUp", gpu: Gpu | None) -> None:
 class _MadeUp:
     """A `Workspace` of zeros, whose rows have one edge each, to row 0."""
 
-    def __init__(self, program: Program, step: Step, rows: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, program: Program, objective: Objective, step: Step, rows: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
         self.sizes, self.step, self.rows = program.sizes, step, rows
-        self._program, self._dtype, self._device = program, dtype, device
+        self._objective, self._program, self._dtype, self._device = objective, program, dtype, device
 
     def _listed(self, accesses: tuple[Access, ...], name: str) -> bool:
         return any(access.chunk.tensor == name for access in (*accesses, *self.step.held))
@@ -83,10 +95,11 @@ class _MadeUp:
         kinds = {name: dtype for name, dtype, _ in self.sizes.layout(constant, self.step.part).fields}
         if field == "indptr":
             return torch.arange(self.rows + 1, device=self._device)
-        count = self.rows * max(self.sizes.label_columns, 1) if field == "y" else self.rows
+        if field == "y":
+            return self._objective.blank(self.rows, self._dtype, self._device)
         if field in ("scale", "weight"):
-            return torch.ones(count, dtype=self._dtype, device=self._device)
-        made = torch.zeros(count, dtype=TORCH[kinds[field]], device=self._device)
+            return torch.ones(self.rows, dtype=self._dtype, device=self._device)
+        made = torch.zeros(self.rows, dtype=TORCH[kinds[field]], device=self._device)
         return made.add_(1) if field == "role" else made
 
     def input(self, name: str) -> Tensor | None:

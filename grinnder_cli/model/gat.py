@@ -9,8 +9,8 @@ from torch_geometric.nn import GATConv
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from grinnder_cli.model.attention import SLOPE
-from grinnder_cli.model.edge_dropout import occurrences
 from grinnder_cli.model.base import Model, plain_adjacency
+from grinnder_cli.model.edge_dropout import occurrences
 from grinnder_cli.model.philox import keep_edges
 from grinnder_cli.model.spec import LayerSpec
 

@@ -193,5 +193,7 @@ def test_warm_up_meets_every_kind_of_visit(graph, tmp_path, shape, monkeypatch):
     seen[where := "run"] = set()
     prepared = lab.run(base).prepared
     seen[where := "warm up"] = set()
-    warm_up.warm_up(prepared.plan.program, prepared.objective, rows=40, dtype=torch.float32, gpu=LazyGpu())
+    warm_up.warm_up(
+        prepared.plan.program, prepared.objective, base.optimizer, rows=40, dtype=torch.float32, gpu=LazyGpu()
+    )
     assert seen["run"] and seen["run"] <= seen["warm up"]
