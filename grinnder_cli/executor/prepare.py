@@ -148,9 +148,7 @@ def _aggregate(buckets: Buckets, chunks: _Chunks, part: int, scales: list[np.nda
         _scale_own(chunks.x(part)[block], None if own is None else own[block], x[block])
     if counts.any():
         halo = np.array(chunks.fields("recv_in", part)["rows"])
-        by_owner = zip(send, np.split(halo, np.cumsum(counts)[:-1]), strict=True)
-        picked = [scale[rows] for scale, rows in by_owner if scale is not None]
-        scale = np.concatenate(picked) if picked else None
+        scale = _halo_scale(send, np.split(halo, np.cumsum(counts)[:-1]))
         at = 0
         for (rows,) in buckets.stream(part, step):
             here = None if scale is None else scale[at : at + len(rows)]
@@ -161,6 +159,12 @@ def _aggregate(buckets: Buckets, chunks: _Chunks, part: int, scales: list[np.nda
     scale_n = None if receive is None else torch.from_numpy(receive)
     out = spmm(topo["indptr"], topo["indices"], torch.from_numpy(x), weight=topo.get("weight"), scale=scale_n)
     return out.numpy()
+
+
+def _halo_scale(scales: list[np.ndarray | None], rows: list[np.ndarray]) -> np.ndarray | None:
+    """What multiplies halo rows, owner after owner; None without a scale."""
+    picked = [scale[picked] for scale, picked in zip(scales, rows, strict=True) if scale is not None]
+    return np.concatenate(picked) if picked else None
 
 
 def _scale_own(rows: np.ndarray, scale: np.ndarray | None, out: np.ndarray) -> None:
