@@ -60,12 +60,16 @@ class DatasetConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    name: str = one_of("gcn")
-    """Layer type."""
-    norm: str = one_of("layer", "none")
-    """Normalisation between layers."""
+    name: str = one_of("gcn", "sage", "gin", "gat", "mlp")
+    """Layer type: GCNConv, SAGEConv (mean), GINConv, GATConv, or a linear layer that reads no neighbour."""
+    heads: int = 1
+    """model=gat: attention heads; hidden is their total width."""
+    norm: str = one_of("layer", "batch", "none")
+    """Normalisation between layers; batch: over all nodes, however many parts they are in."""
     dropout: float = 0.5
     """Dropout probability between layers, in [0, 1)."""
+    attention_dropout: float = 0.0
+    """model=gat: probability that an edge is left out of a head's sum, in [0, 1)."""
     residual: bool = False
     """Add the layer's input after the norm where the widths agree."""
 

@@ -149,6 +149,8 @@ def prepare_run(
     if not train_rows:
         raise DataError(f"dataset {graph.name} has no labelled training node; set dataset.split=random")
     model = describe(config, graph.num_features, graph.num_classes)
+    if graph.weight is not None and not model.family.weighted:
+        _log.warning("edge weights are ignored: model=%s takes none (gcn does)", model.name)
     objective = objective_of(graph, config.metric)
     if method != "pull" and config.parts not in ("auto", 1):
         raise ConfigError(f"method={method} holds the whole graph: parts={config.parts} cannot be; leave parts out")
@@ -157,7 +159,7 @@ def prepare_run(
     while True:
         parts = int(counts[-1])
         part, seconds = _partition(config, graph, parts, folder, budget, check, afford)
-        sizes = operator_sizes(graph, part, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
+        sizes = _sizes(config, model, graph, part)
         plan = _plan(config, model, objective, sizes, budget, device, first, training) if method != "pyg" else None
         if plan is None or plan.fits or config.parts != "auto" or 2 * parts > graph.num_nodes:
             break
@@ -172,6 +174,14 @@ def prepare_run(
         data_dir=folder, budget=budget, device=device, graph=graph, partition=part, sizes=sizes, model=model,
         method=method, plan=plan, objective=objective,
         train_rows=train_rows, partition_s=seconds, searched=config.parts == "auto",
+    )  # fmt: skip
+
+
+def _sizes(config: RunConfig, model: ModelSpec, graph: Graph, part: Partition) -> OperatorSizes:
+    family = model.family
+    return operator_sizes(
+        graph, part, loops=family.loops, scale=family.scale, weighted=family.weighted, halo_ids=family.attention,
+        dtype=config.dtype,
     )  # fmt: skip
 
 
@@ -259,7 +269,7 @@ def _what_fits(config: RunConfig, prepared: Prepared) -> str:
     while parts <= graph.num_nodes and graph.num_nodes + graph.num_edges <= TRIED_SIZE and not prepared.searched:
         made, _ = _partition(config, graph, parts, prepared.data_dir, prepared.budget, lambda: None, _ignore)
         model = prepared.model
-        sizes = operator_sizes(graph, made, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
+        sizes = _sizes(config, model, graph, made)
         tier = _plan(config, model, prepared.objective, sizes, prepared.budget, prepared.device, 0).device
         if tier and tier.fits:
             return f"parts={parts} fits ({units.format_size(tier.least)})"
