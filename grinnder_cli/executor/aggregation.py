@@ -41,7 +41,7 @@ class Linear:
     def sink(self, layer: int) -> Sink | None:
         """Where the visit's dZ_layer goes; None where it hands none on."""
         out = self._visit.out(f"dz{layer}")
-        return None if out is None else _Scaled(out, self._nodes.receive)
+        return None if out is None else Scaled(out, self._nodes.receive)
 
     def _sum(self, own: Tensor, halo: Tensor | None, scale: Tensor | None, out: Tensor | None) -> Tensor:
         visit = self._visit
@@ -52,7 +52,7 @@ class Linear:
         return spmm(indptr, indices, own, halo=halo, weight=weight, scale=scale, out=into)
 
 
-class _Scaled:
+class Scaled:
     """Gradients with the receiver's scale already applied: a sum over out-edges is then all that is left to do."""
 
     def __init__(self, out: Tensor, scale: Tensor | None) -> None:

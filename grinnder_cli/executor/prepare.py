@@ -137,7 +137,7 @@ def _hand_out(buckets: Buckets, chunks: _Chunks, owner: int) -> None:
 
 def _aggregate(buckets: Buckets, chunks: _Chunks, part: int, scales: list[np.ndarray | None]) -> np.ndarray:
     """A_hat X of a part's rows."""
-    send = scales if chunks.sizes.scale == "symmetric" else [None] * chunks.sizes.parts
+    send: list[np.ndarray | None] = scales if chunks.sizes.scale == "symmetric" else [None] * chunks.sizes.parts
     sizes, n = chunks.sizes, int(chunks.sizes.rows[part])
     counts, dtype = sizes.halo_in[part], np.dtype(sizes.dtype)
     x = np.empty((n + int(counts.sum()), chunks.width), dtype)

@@ -49,6 +49,7 @@ class Family:
         loops, scale: of the aggregation, keys of `partitioner.operator.LOOPS` and `SCALES`.
         weighted: the aggregation uses edge weights where the graph has them.
         root: a second weight on the node's own input is added to what it receives.
+        perceptron: what a node receives goes through a second weight, of the output's width.
         attention: edges are weighted by attention, whose weight always comes before the aggregation.
         act: between layers, "relu" or "elu".
         scalars: a layer's weights and biases.
@@ -58,6 +59,7 @@ class Family:
     scale: str
     weighted: bool = False
     root: bool = False
+    perceptron: bool = False
     attention: bool = False
     act: str = "relu"
     scalars: Callable[[LayerSpec], int]
@@ -70,7 +72,9 @@ FAMILIES = {
     "sage": Family(
         loops="none", scale="mean", root=True, scalars=lambda layer: 2 * layer.d_in * layer.d_out + layer.d_out
     ),
-    "gin": Family(loops="extra", scale="none", scalars=lambda layer: (layer.d_in + 2 + layer.d_out) * layer.d_out),
+    "gin": Family(
+        loops="extra", scale="none", perceptron=True, scalars=lambda layer: (layer.d_in + 2 + layer.d_out) * layer.d_out
+    ),
     "gat": Family(
         loops="one", scale="none", attention=True, act="elu",
         scalars=lambda layer: (layer.d_in + 2) * layer.exchanged + layer.d_out,
