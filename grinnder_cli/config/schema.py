@@ -100,8 +100,9 @@ class PartitionerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig:
-    name: str = one_of("auto", "pull", "inmemory", "pyg")
-    """auto: pull."""
+    name: str = one_of("auto", "pull", "regather", "hongtu", "inmemory", "pyg")
+    """auto: pull. regather (GriNNder) computes whole layers on own and halo rows, gathered again for backward; hongtu
+    keeps what was gathered instead."""
     format: str = one_of("csr", "edge_index")
     """method=pyg: how plain PyG holds the graph."""
 

@@ -1,4 +1,4 @@
-"""The training loop of method=pull: read it top to bottom.
+"""The training loop of the planned methods: read it top to bottom.
 
 An epoch is a list of steps; each step's actions bring what it reads, its visit computes, and
 its actions hand on what it wrote. Between the last backward visit and whatever follows, the
@@ -17,6 +17,8 @@ from grinnder_cli.executor.device_visit import DeviceVisit
 from grinnder_cli.executor.gpu import COMPUTE, OUT, Gpu
 from grinnder_cli.executor.host import Clock, Host
 from grinnder_cli.executor.host_visit import HostVisit
+from grinnder_cli.executor.layer_stages import LayerStages
+from grinnder_cli.executor.layer_visit import LayerVisit
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Stages, Tally
@@ -24,6 +26,7 @@ from grinnder_cli.executor.visit import Visit
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.layout import offsets, padded
 from grinnder_cli.partitioner.operator import Operator, chunk_file
+from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.planner import Plan
 from grinnder_cli.plan.simulate import EpochActions, StepActions, Traffic
 from grinnder_cli.plan.steps import Kind, Op
@@ -67,7 +70,10 @@ class PlannedRunner:
         self.model, self.optimizer = model, optimizer
         self._plan, self._schedule, self._check = plan, plan.schedule.fresh(), check
         self._sizes, self._dtypes = operator.sizes, (x_dtype, operator.sizes.dtype)
+        self._by_layers = isinstance(plan.program, RegatherProgram)
         self._stages = Stages(model, plan.program.ax, objective, train_rows)
+        if self._by_layers:
+            self._stages = LayerStages(model, objective, train_rows)
         store = ChunkStore(backend)
         for name, spec in plan.program.tensors.items():
             if spec.kind is Kind.CONSTANT:
@@ -206,7 +212,8 @@ class PlannedRunner:
     def _visit(self, actions: StepActions, turn: int) -> Visit:
         if self._device:
             return DeviceVisit(self._host, self._sizes, self._dtypes, actions, self._device, turn)
-        return HostVisit(self._host, self._sizes, self._dtypes, actions)
+        kind = LayerVisit if self._by_layers else HostVisit
+        return kind(self._host, self._sizes, self._dtypes, actions)
 
     def _update(self) -> Any:
         """One optimizer step; returns when it was done."""

@@ -15,6 +15,7 @@ from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import BLOCK, padded
 from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.methods.program import Program
+from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.steps import Mode, Step
 
 LOCAL_BLOCK_BYTES = 1 << 21
@@ -147,6 +148,8 @@ def _handed_on(step: Step) -> int:
 
 def _reads(program: Program, step: Step) -> int:
     """Bytes of what a visit reads, beside the cache."""
+    if isinstance(program, RegatherProgram):
+        return program.reads_bytes(step)
     total = sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
     if step.aggregates:
         name = step.exchanged
@@ -159,6 +162,8 @@ def _reads(program: Program, step: Step) -> int:
 
 def _rest(program: Program, step: Step) -> int:
     """Bytes a visit computes with and hands on."""
+    if isinstance(program, RegatherProgram):
+        return program.rest_bytes(step)
     rows, total = int(program.sizes.rows[step.part]), _handed_on(step)
     named = [step.exchanged] if step.aggregates else []
     named += [name for name in step.computed if name != step.exchanged]
@@ -167,6 +172,8 @@ def _rest(program: Program, step: Step) -> int:
 
 def _temporaries(program: Program) -> int:
     """Bytes that stages allocate beside the pool's buffers."""
+    if isinstance(program, RegatherProgram):
+        return program.temporaries_bytes()
     stretch = min(int(program.sizes.rows.max()), local_rows(program.model, program.itemsize))
     return LOCAL_TEMPORARIES * stretch * program.model.widest * program.itemsize
 

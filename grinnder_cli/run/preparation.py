@@ -26,6 +26,7 @@ from grinnder_cli.partitioner import blocks, operator
 from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
 from grinnder_cli.partitioner.partition import Partition, describe_bytes, partition, settled, store_key, store_path
 from grinnder_cli.plan.memory import SLACK_BYTES, pyg_bytes, pyg_input_bytes
+from grinnder_cli.plan.methods.choice import IN_PARTS, resolved_method
 from grinnder_cli.plan.planner import Plan, make_plan
 from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.memory import Limit, host_limit
@@ -50,8 +51,8 @@ class Prepared:
         budget: host memory the run may use, and where that figure comes from.
         device: the same of device memory; None: visits are computed in host memory.
         graph, partition, sizes, model: see their modules.
-        method: resolved: pull, inmemory or pyg.
-        plan: of pull and inmemory; None for pyg.
+        method: resolved: pull, regather, hongtu, inmemory or pyg.
+        plan: None for pyg.
         objective: loss and metric.
         train_rows: labelled training rows.
         partition_s: seconds spent making the partition now (0 if reused).
@@ -109,11 +110,6 @@ def host_budget(config: RunConfig) -> Limit:
     return Limit(bytes=units.parse_size(config.memory.host, "memory.host"), source="memory.host")
 
 
-def resolved_method(config: RunConfig) -> str:
-    """The method auto stands for."""
-    return "pull" if config.method.name == "auto" else config.method.name
-
-
 def prepare_run(
     config: RunConfig, *, first: int = 0, check: Check = lambda: None, within_budget: bool = True
 ) -> Prepared:
@@ -144,7 +140,7 @@ def prepare_run(
         raise DataError(f"dataset {graph.name} has no labelled training node; set dataset.split=random")
     model = describe(config, graph.num_features, graph.num_classes)
     objective = objective_of(graph, config.metric)
-    if method != "pull" and config.parts not in ("auto", 1):
+    if method not in IN_PARTS and config.parts not in ("auto", 1):
         raise ConfigError(f"method={method} holds the whole graph: parts={config.parts} cannot be; leave parts out")
 
     counts, least, limiting = [config.parts] if config.parts != "auto" else [1], 0, ""
@@ -220,7 +216,7 @@ def require_fit(config: RunConfig, prepared: Prepared) -> None:
     """
     least, budget = prepared.least_bytes, prepared.budget
     if least > budget.bytes:
-        more = " or use more parts" if prepared.method == "pull" and not prepared.searched else ""
+        more = " or use more parts" if prepared.method in IN_PARTS and not prepared.searched else ""
         raise DoesNotFit(
             f"needs {units.format_size(least)} of host memory at parts={prepared.partition.parts}, "
             f"{units.format_size(budget.bytes)} allowed ({budget.source}); set memory.host={least}{more}"

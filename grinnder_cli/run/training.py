@@ -25,13 +25,14 @@ from grinnder_cli.model.gcn import GCN, build
 from grinnder_cli.partitioner.blocks import operator
 from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.memory import local_rows
+from grinnder_cli.plan.methods.choice import resolved_method
 from grinnder_cli.run import atomic, checkpoint, durable, record
 from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.leftovers import remove_scratch
 from grinnder_cli.run.memory import PeakSampler, release_freed_memory
 from grinnder_cli.run.metrics import MetricsFile
-from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit, resolved_method
+from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
 from grinnder_cli.run.progress import Progress
 from grinnder_cli.run.signals import StopFlag
 from grinnder_cli.storage import open_backend

@@ -1,0 +1,199 @@
+"""A layer on one part: rows of the part and of its halo in, rows of the part out.
+
+    h_l = dropout(act(norm(conv_l(h_{l-1})) + h_{l-1} where the widths agree)),  the last layer bare.
+
+A `BlockLayer` is a convolution that takes [own | halo] rows and the part's block of edges. GCN's is computed by our
+kernels; any convolution of PyG's that takes bipartite input is one as it stands: sources are [own | halo], targets the
+own rows, which come first, so that an index below n is the same node on both sides (self loops included).
+
+Shapes: n own rows, m = n + h rows in all, E edges.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import GCNConv
+
+from grinnder_cli.model.kernels import dropout, spmm
+from grinnder_cli.model.local import norm_act
+from grinnder_cli.model.spec import LayerSpec, ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Edges from [own | halo] to own, sorted by (row, column).
+
+    Shapes:
+        indptr: int64 [n + 1]; indices: int32 [E], columns; weight: [E] or None.
+        scale: [m], D^-1/2 of every column, or None where the model needs none.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    weight: Tensor | None
+    scale: Tensor | None
+
+    @property
+    def rows(self) -> int:
+        """n."""
+        return self.indptr.numel() - 1
+
+    def destinations(self) -> Tensor:
+        """Row of every edge, int64 [E]."""
+        return torch.repeat_interleave(self.indptr.diff())
+
+    def edge_index(self) -> Tensor:
+        """PyG's form, int64 [2, E]: (column, row) of every edge."""
+        return torch.stack([self.indices.long(), self.destinations()])
+
+    def edge_values(self) -> Tensor | None:
+        """Weight of every edge times its column's scale [E]; None where all are 1."""
+        if self.scale is None:
+            return self.weight
+        scale = self.scale[self.indices]
+        return scale if self.weight is None else scale.mul_(self.weight)
+
+
+class BlockLayer(Protocol):
+    """A convolution on a block; its parameters belong to the model."""
+
+    def __call__(self, x: Tensor, block: Block) -> Tensor:
+        """[m, d_in] -> [n, d_out]."""
+        ...
+
+
+class _Aggregate(torch.autograd.Function):
+    """Normalised sums over the edges of a block; backward sorts them by column."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, block: Block) -> Tensor:
+        values = block.edge_values()
+        ctx.block, ctx.values, ctx.columns = block, values, len(y)
+        scale = None if block.scale is None else block.scale[: block.rows]
+        return spmm(block.indptr, block.indices, y, weight=values, scale=scale)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        block, values = ctx.block, ctx.values
+        rows, columns = block.destinations(), block.indices
+        order = torch.argsort(columns, stable=True)
+        counts = torch.bincount(columns, minlength=ctx.columns)
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        rows = rows[order]
+        weight = None if values is None else values[order]
+        if block.scale is not None:
+            weight = weight * block.scale[rows]
+        return spmm(indptr, rows.int(), grads[0].contiguous(), weight=weight), None
+
+
+def aggregate(y: Tensor, block: Block) -> Tensor:
+    """`scale[r] * sum of weight[e] * scale[c] * y[c]` over the edges e = (r, c) of own rows, under autograd.
+
+    Shapes:
+        y: [m, W]; returns [n, W].
+    """
+    return _Aggregate.apply(y, block)
+
+
+class GcnOnBlock:
+    """GCNConv's own parameters by our kernels; the weight goes where it makes what is summed narrower.
+
+    Args:
+        conv: whose parameters these are.
+        transform_first: the weight comes before the sums.
+    """
+
+    def __init__(self, conv: GCNConv, *, transform_first: bool) -> None:
+        self._conv, self._first = conv, transform_first
+
+    def __call__(self, x: Tensor, block: Block) -> Tensor:
+        weight, bias = self._conv.lin.weight, self._conv.bias
+        if self._first:
+            return aggregate(x @ weight.t(), block) + bias
+        return torch.addmm(bias, aggregate(x, block), weight.t())
+
+
+class PygOnBlock:
+    """A convolution of PyG's, as it stands.
+
+    Args:
+        conv: takes (rows of sources, rows of targets) and edge_index.
+    """
+
+    def __init__(self, conv: torch.nn.Module) -> None:
+        self._conv = conv
+
+    def __call__(self, x: Tensor, block: Block) -> Tensor:
+        return self._conv((x, x[: block.rows]), block.edge_index())
+
+
+def block_layer(layer: LayerSpec, conv: torch.nn.Module) -> BlockLayer:
+    """How a convolution is computed on a block."""
+    if isinstance(conv, GCNConv):
+        return GcnOnBlock(conv, transform_first=layer.transform_first)
+    return PygOnBlock(conv)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layered:
+    """A model as a chain of layers on blocks.
+
+    Attributes:
+        spec: widths, residuals, dropout.
+        convs: layer 1 to L.
+        norms: behind layers 1 to L-1; None: nothing.
+        act: the activation; None: relu.
+        seed: dropout's key.
+    """
+
+    spec: ModelSpec
+    convs: tuple[BlockLayer, ...]
+    norms: tuple[torch.nn.Module | None, ...]
+    act: Callable[[Tensor], Tensor] | None
+    seed: int
+
+    def __call__(self, index: int, x: Tensor, block: Block, ids: Tensor, epoch: int, train: bool) -> Tensor:
+        """Layer `index`, counted from 1: [m, d_in] -> [n, d_out].
+
+        Args:
+            ids: original node ids int64 [n]; with `epoch` (from 0), layer and seed they decide the dropout mask.
+            train: dropout on.
+        """
+        layer = self.spec.layer(index)
+        z = self.convs[index - 1](x, block)
+        if index == self.spec.depth:
+            return z
+        norm = self.norms[index - 1]
+        skip = x[: block.rows] if layer.residual else None
+        p = self.spec.dropout if train else 0.0
+        stream = 2 * (epoch * self.spec.depth + index - 1) % 2**32
+        if self.act is None and (norm is None or _is_plain(norm, layer.d_out)):
+            affine = {} if norm is None else {"gamma": norm.weight, "beta": norm.bias, "eps": norm.eps}
+            return norm_act(z, skip=skip, ids=ids, seed=self.seed, stream=stream, p=p, **affine)[0]  # type: ignore[arg-type]
+        z = z if norm is None else norm(z)
+        z = z if skip is None else z + skip
+        h = torch.relu(z) if self.act is None else self.act(z)
+        return dropout(h, ids, seed=self.seed, stream=stream, p=p)
+
+
+def _is_plain(norm: torch.nn.Module, width: int) -> bool:
+    """A LayerNorm over a row with a factor and a shift."""
+    plain = isinstance(norm, torch.nn.LayerNorm) and tuple(norm.normalized_shape) == (width,)
+    return plain and norm.weight is not None and norm.bias is not None
+
+
+def layered(spec: ModelSpec, model: torch.nn.Module, seed: int) -> Layered:
+    """The chain of a model with `convs` and, where it has norms, `norms`; `act` may be a callable of the model's."""
+    convs: Any = model.convs
+    norms: Any = getattr(model, "norms", None) or [None] * (spec.depth - 1)
+    act: Any = getattr(model, "act", None)
+    return Layered(
+        spec=spec,
+        convs=tuple(block_layer(layer, conv) for layer, conv in zip(spec.layers, convs, strict=True)),
+        norms=tuple(norms),
+        act=act if callable(act) else None,
+        seed=seed,
+    )
