@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from grinnder_cli.executor.objective import Objective
-from grinnder_cli.executor.stages import Nodes, Stages, Tally
-from grinnder_cli.model.block import Block, Layered, layered
+from grinnder_cli.executor.stages import Nodes, Tally
+from grinnder_cli.model.block import Block, layered
 from grinnder_cli.model.gcn import GCN
+from grinnder_cli.partitioner.operator import ROLES
 
 
-class LayerStages(Stages):
+class LayerStages:
     """Layers 1 .. L of a model on blocks.
 
     Args:
@@ -22,22 +23,34 @@ class LayerStages(Stages):
     """
 
     def __init__(self, model: GCN, objective: Objective, train_rows: int) -> None:
-        super().__init__(model, False, objective, train_rows)
-        self._layers: Layered = layered(model.spec, model, model.seed)
+        self.model, self.spec, self.objective = model, model.spec, objective
+        self.terms = objective.terms(train_rows)
+        self._layers = layered(model.spec, model, model.seed)
+
+    def _cast(self, x: Tensor) -> Tensor:
+        return x.to(next(self.model.parameters()).dtype)
+
+    def _count(self, logits: Tensor, target: Tensor, nodes: Nodes, tally: Tally) -> None:
+        if self.objective.ranked:
+            tally.scores[nodes.id] = self.objective.scores(logits)
+            tally.kinds[nodes.id] = nodes.role | (target == 1).to(torch.uint8) << len(ROLES)
+            return
+        for bit in range(len(ROLES)):
+            correct, counted = self.objective.count(logits, target, (nodes.role >> bit & 1).bool())
+            tally.correct[bit] += correct
+            tally.counted[bit] += counted
 
     def layer(self, index: int, x: Tensor, block: Block, nodes: Nodes, epoch: int, train: bool) -> Tensor:
         """A^{l-1} -> A^l of the part's own rows, under autograd where that is on."""
         return self._layers(index, self._cast(x), block, nodes.id, epoch, train)
 
     @torch.no_grad()
-    def layer_forward(
-        self, index: int, x: Tensor, block: Block, nodes: Nodes, epoch: int, train: bool, out: Tensor
-    ) -> None:
+    def forward(self, index: int, x: Tensor, block: Block, nodes: Nodes, epoch: int, train: bool, out: Tensor) -> None:
         """The same into `out`, nothing kept."""
         out.copy_(self.layer(index, x, block, nodes, epoch, train))
 
     @torch.no_grad()
-    def layer_loss(
+    def loss(
         self,
         x: Tensor,
         block: Block,
@@ -53,7 +66,7 @@ class LayerStages(Stages):
         logits = self.layer(self.spec.depth, x, block, nodes, epoch, train)
         target = self.objective.targets(nodes.y, len(logits))
         if evaluate:
-            self._count(logits, target, nodes.role, nodes.id, tally)
+            self._count(logits, target, nodes, tally)
         if not train:
             return
         assert grad is not None
@@ -65,9 +78,10 @@ class LayerStages(Stages):
                 return
             tally.loss += part.detach().double().sum()
             (part.sum() / self.terms).backward()
+        assert leaf.grad is not None
         grad.copy_(leaf.grad)
 
-    def layer_backward(
+    def backward(
         self, index: int, x: Tensor, block: Block, nodes: Nodes, epoch: int, grad: Tensor, *, wanted: bool
     ) -> Tensor | None:
         """The layer once more, and its gradients: of parameters, added to theirs, and of `x` [m, d_in] if `wanted`.

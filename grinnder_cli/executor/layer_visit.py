@@ -7,14 +7,13 @@ Shapes: part p has n own rows and h halo rows, m = n + h.
 """
 
 import time
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from grinnder_cli.executor.host_visit import HostVisit
-from grinnder_cli.executor.layer_stages import LayerStages
-from grinnder_cli.executor.stages import Nodes, Stages, Tally
+from grinnder_cli.executor.stages import Nodes, Tally
 from grinnder_cli.executor.visit import TORCH
 from grinnder_cli.model.block import Block
 from grinnder_cli.model.kernels import gather_rows
@@ -101,16 +100,14 @@ class LayerVisit(HostVisit):
         return torch.from_numpy(self._halo_scale.array).view(TORCH[self._dtype])
 
     def _block(self, nodes: Nodes) -> Block:
-        scale = None
+        scale = nodes.scale
         if self._halo_scale is not None:
-            scale = torch.cat([nodes.scale, self._scale_of_halo()[: self._all_rows - self.rows]])
-        elif cast(LayerStages, self._stages).spec.name == "gcn":
-            scale = nodes.scale
+            scale = torch.cat([scale, self._scale_of_halo()[: self._all_rows - self.rows]])
         return Block(
             indptr=self._field("topo_in", "indptr"),
             indices=self._field("topo_in", "indices"),
             weight=self._field("topo_in", "weight") if self.sizes.weighted else None,
-            scale=scale,
+            scale=scale if len(scale) == self._all_rows else None,
         )
 
     def _rows_in(self) -> Tensor:
@@ -122,20 +119,23 @@ class LayerVisit(HostVisit):
         return self._typed(self._gathered, "x" if self.step.layer == 1 else f"h{self.step.layer - 1}")
 
     # ------------------------------------------------------------------ computing
-    def compute(self, stages: Stages, tally: Tally, epoch: int) -> None:
-        """The step's own computation."""
+    def compute(self, stages: Any, tally: Tally, epoch: int) -> None:
+        """The step's own computation.
+
+        Args:
+            stages: `LayerStages`.
+        """
         step, layer = self.step, self.step.layer
-        self._stages = stages = cast(LayerStages, stages)
         nodes = Nodes(*(self._field("nodes", name) for name in ("id", "scale", "y", "role")))
         x, block = self._rows_in(), self._block(nodes)
         if step.op is Op.FORWARD:
-            stages.layer_forward(layer, x, block, nodes, epoch, step.train, self._some(self._out(f"h{layer}")))
+            stages.forward(layer, x, block, nodes, epoch, step.train, self._some(self._out(f"h{layer}")))
         elif step.op is Op.LOSS:
             out = self._out(f"g{layer}")
-            stages.layer_loss(x, block, nodes, tally, epoch, train=step.train, evaluate=step.evaluate, grad=out)
+            stages.loss(x, block, nodes, tally, epoch, train=step.train, evaluate=step.evaluate, grad=out)
         else:
             grad = self._need(f"g{layer}")
-            self._grad = stages.layer_backward(layer, x, block, nodes, epoch, grad, wanted=layer > 1)
+            self._grad = stages.backward(layer, x, block, nodes, epoch, grad, wanted=layer > 1)
 
     # ------------------------------------------------------------------ writes
     def _output(self, action: Action) -> None:

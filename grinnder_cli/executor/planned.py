@@ -71,7 +71,7 @@ class PlannedRunner:
         self._plan, self._schedule, self._check = plan, plan.schedule.fresh(), check
         self._sizes, self._dtypes = operator.sizes, (x_dtype, operator.sizes.dtype)
         self._by_layers = isinstance(plan.program, RegatherProgram)
-        self._stages = Stages(model, plan.program.ax, objective, train_rows)
+        self._stages: Any = Stages(model, plan.program.ax, objective, train_rows)
         if self._by_layers:
             self._stages = LayerStages(model, objective, train_rows)
         store = ChunkStore(backend)

@@ -8,8 +8,8 @@ def lower_bound_read_bytes(plan: Plan) -> int:
     """Bytes any schedule of the plan's steps must read from storage per epoch, with the plan's cache.
 
     When backward begins, what forward kept and the last gradient are alive: what the cache does not
-    hold of them is read later. The input is read whole by forward and, unless a copy was kept, by backward: each time at most
-    a cache full of it is there already.
+    hold of them is read later. The input is read whole by forward and, unless a copy was kept, by backward:
+    each time at most a cache full of it is there already.
     """
     program, cache = plan.program, plan.schedule.capacity
     tensors = program.tensors

@@ -8,6 +8,7 @@ from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.executor.planned import scratch_bytes
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.model.kernels import native_status
+from grinnder_cli.plan.methods.choice import method_reason
 from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.memory import Limit, PeakSampler
@@ -158,6 +159,7 @@ def first_screen(
         f"method {prepared.method}, {part.parts} part(s) ({'reused' if part.reused else 'made'}), "
         f"alpha {part.facts['alpha']:.3f} in, {part.facts['alpha_out']:.3f} out, edge cut {part.facts['edge_cut']:,}"
     )
+    say(f"method {prepared.method}: {method_reason(config, part.facts['alpha'])}")
     if plan and backend:
         say(f"exchange {plan.exchange}: {plan.exchange_reason}")
         say(f"cache {plan.cache}: {plan.cache_reason}")

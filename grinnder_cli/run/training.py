@@ -15,6 +15,7 @@ from grinnder_cli.config import sizes as units
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.errors import DoesNotFit, NumericalError
 from grinnder_cli.executor.gpu import CudaGpu, Gpu
+from grinnder_cli.executor.layer_warm_up import warm_up_layers
 from grinnder_cli.executor.planned import PlannedRunner, scratch_bytes
 from grinnder_cli.executor.prepare import prepare_ax
 from grinnder_cli.executor.pyg import PyGRunner
@@ -26,6 +27,7 @@ from grinnder_cli.partitioner.blocks import operator
 from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.memory import local_rows
 from grinnder_cli.plan.methods.choice import resolved_method
+from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.run import atomic, checkpoint, durable, record
 from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.directory import RunDirectory
@@ -263,6 +265,11 @@ def _warm_up(prepared: Prepared) -> None:
     plan = prepared.plan
     assert plan is not None
     _set_arithmetic()
+    if isinstance(plan.program, RegatherProgram):
+        rows, dtype = int(prepared.sizes.rows.max()), DTYPES[prepared.sizes.dtype]
+        warm_up_layers(build(prepared.model, 0, dtype), prepared.objective, rows=rows, dtype=dtype)
+        release_freed_memory()
+        return
     stretch = (device_rows if plan.device else local_rows)(prepared.model, plan.program.itemsize)
     rows, dtype = min(int(prepared.sizes.rows.max()), stretch), DTYPES[prepared.sizes.dtype]
     gpu = open_gpu() if plan.device else None

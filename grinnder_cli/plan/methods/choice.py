@@ -24,7 +24,11 @@ def method_reason(config: RunConfig, alpha: float) -> str:
         alpha: own and halo rows of all parts over nodes.
     """
     method = resolved_method(config)
-    why = "asked for" if config.method.name != "auto" else "one exchange per layer and direction, nothing is gathered twice"
+    why = (
+        "asked for"
+        if config.method.name != "auto"
+        else "one exchange per layer and direction, nothing is gathered twice"
+    )
     if method not in WHOLE_LAYERS:
         return why
     return (

@@ -17,7 +17,7 @@ import numpy as np
 
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.methods.program import Program
-from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Op, Step, TensorSpec
+from grinnder_cli.plan.steps import Access, Kind, Mode, Op, Step, TensorSpec
 
 PYG_ARRAYS = 6
 """Arrays of one row per edge that a convolution of PyG's and its gradient hold at most."""
@@ -193,4 +193,3 @@ class RegatherProgram(Program):
             for step in steps
             if step.op is not Op.BACKWARD or not self.snapshots
         )
-

@@ -1,0 +1,38 @@
+"""A layer of every kind on a made-up block, so that libraries load and allocate what a run by layers will use."""
+
+import torch
+
+from grinnder_cli.executor.layer_stages import LayerStages
+from grinnder_cli.executor.objective import Objective
+from grinnder_cli.executor.stages import Nodes, Tally
+from grinnder_cli.model.block import Block
+from grinnder_cli.model.gcn import GCN
+
+MOST_ROWS = 4096
+"""Rows of the made-up block: enough for the libraries to take the paths they will take."""
+
+
+def warm_up_layers(model: GCN, objective: Objective, *, rows: int, dtype: torch.dtype) -> None:
+    """Compute and throw away.
+
+    Args:
+        rows: of a part.
+    """
+    rows = min(rows, MOST_ROWS)
+    stages, tally = LayerStages(model, objective, rows), Tally("cpu", nodes=rows, dtype=dtype)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    ids, zeros = torch.arange(rows), torch.zeros(rows, dtype=torch.int32)
+    target = torch.zeros(rows * objective.classes, dtype=torch.int8) if objective.multi_label else zeros
+    nodes = Nodes(ids, torch.ones(rows, dtype=dtype), target, torch.ones(rows, dtype=torch.uint8))
+    block = Block(indptr=torch.arange(rows + 1), indices=ids.int(), weight=None, scale=nodes.scale)
+    for layer in model.spec.layers:
+        x, out = torch.zeros(rows, layer.d_in, dtype=dtype), torch.empty(rows, layer.d_out, dtype=dtype)
+        if layer.index == model.spec.depth:
+            stages.loss(x, block, nodes, tally, 0, train=True, evaluate=True, grad=out)
+        else:
+            stages.forward(layer.index, x, block, nodes, 0, True, out)
+        stages.backward(layer.index, x, block, nodes, 0, out, wanted=layer.index > 1)
+    optimizer.step()
+    tally.scores_pct()

@@ -1,0 +1,103 @@
+"""method=regather and hongtu: the model PyG trains, the same bits wherever chunks lie, and the bytes foretold."""
+
+import itertools
+import os
+
+import lab
+import pytest
+
+from grinnder_cli.cache import POLICIES
+from grinnder_cli.commands.plan import describe
+from grinnder_cli.plan.steps import Mode, Op
+
+METHODS = ("regather", "hongtu")
+WHOLE = os.environ.get("GRINNDER_FULL_MATRIX") == "1"
+"""Every case meets every number of parts, every policy every budget and storage (minutes)."""
+
+CASES = {
+    "transform first": {},
+    "no norm": {"norm": "none", "epochs": 5},
+    "residual": {"residual": True, "hidden": 11, "layers": 4, "epochs": 5},
+    "aggregate first": {"hidden": 30, "epochs": 5},
+    "one layer": {"layers": 1, "epochs": 5},
+}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return lab.hard_graph(tmp_path_factory.mktemp("graph") / "hard.npz")
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    # Chunks that span several blocks.
+    return lab.hard_graph(tmp_path_factory.mktemp("wide") / "hard.npz", nodes=700, edges=6000, dtype="float32")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("case", CASES)
+def test_float64_losses_and_gradients(graph, tmp_path, case, method):
+    for parts in (1, 2, 7) if not CASES[case] or WHOLE else (3,):
+        cfg = lab.config(graph, tmp_path, **{"parts": parts, "epochs": 20, "storage": "memory"} | CASES[case])
+        got, (want, _) = lab.run(lab.replace(cfg, method=lab.MethodConfig(name=method))), lab.plain(cfg)
+        assert lab.loss_error(got, want) < 1e-9
+        assert lab.gradient_error(got, want) < 1e-9
+        assert got.measured == got.prepared.plan.total
+
+
+def test_dropout_is_that_of_pull(graph, tmp_path):
+    """Neither parts nor method decide anything."""
+    common = {"dropout": 0.5, "epochs": 8, "storage": "memory"}
+    pull = lab.run(lab.config(graph, tmp_path, parts=4, **common))
+    for method, parts in (("regather", 1), ("regather", 7), ("hongtu", 7)):
+        other = lab.run(lab.config(graph, tmp_path, parts=parts, method=method, **common))
+        assert lab.loss_error(other, pull) < 1e-9, (method, parts)
+        assert lab.gradient_error(other, pull) < 1e-9, (method, parts)
+        assert other.accuracy == pull.accuracy
+
+
+@pytest.mark.parametrize("method, dropout", [("regather", 0.5), ("hongtu", 0.0)])
+def test_bits_and_bytes(wide, tmp_path, method, dropout):
+    common = {"parts": 4, "hidden": 33, "epochs": 3, "dtype": "float32", "dropout": dropout, "method": method}
+    reference = lab.run(lab.config(wide, tmp_path, storage="memory", **common))
+    plan = reference.prepared.plan
+    least, most = plan.need.least, plan.need.fixed + plan.need.overlapped + plan.need.chunks
+    program, totals = plan.program, set()
+    gradients = program.tensors["g1"].total_bytes
+    tried = list(itertools.product(("posix", "memory"), (least, (least + most) // 2, most)))
+    for cache, (storage, host) in itertools.product(POLICIES, tried if WHOLE else (tried[0], tried[4])):
+        outcome = lab.run(lab.config(wide, tmp_path, cache=cache, storage=storage, host=host, **common))
+        assert lab.same_weights(outcome, reference), (cache, storage, host)
+        assert outcome.losses == reference.losses and outcome.accuracy == reference.accuracy
+        assert outcome.measured == outcome.prepared.plan.total, (cache, storage, host)
+        if host == least:
+            assert outcome.prepared.plan.schedule.capacity < gradients, "one layer of gradients must not fit"
+        totals.add(outcome.measured.total_bytes)
+    kept = lab.run(lab.config(wide, tmp_path, cache="opt", host=most, **common))
+    assert lab.same_weights(kept, reference) and kept.measured.write_bytes == 0
+    assert len(totals) > 3, "budgets and policies made no difference: this tests nothing"
+
+
+def test_symmetric_graphs_and_labels_of_many_classes(tmp_path):
+    path = lab.hard_graph(tmp_path / "many.npz", multi_label=True, dtype="float16")
+    cfg = lab.config(path, tmp_path, parts=3, epochs=3, undirected=True, dropout=0.5, storage="memory")
+    got = lab.run(lab.replace(cfg, method=lab.MethodConfig(name="regather")))
+    want = lab.run(cfg)
+    assert lab.gradient_error(got, want) < 1e-9 and got.accuracy == want.accuracy
+
+
+def test_hongtu_keeps_what_regather_gathers_again(wide, tmp_path):
+    """Snapshots go through storage where memory is short, and forward's gathers are the only ones."""
+    common = {"parts": 5, "hidden": 33, "epochs": 3, "storage": "memory", "cache": "none", "dropout": 0.5}
+    runs = {method: lab.run(lab.config(wide, tmp_path, method=method, **common)) for method in METHODS}
+    program = runs["hongtu"].prepared.plan.program
+    snapshots = sum(spec.total_bytes for name, spec in program.tensors.items() if name.startswith("snap"))
+    written = {method: run.prepared.plan.epochs[1].write_bytes for method, run in runs.items()}
+    assert written["hongtu"] == written["regather"] + snapshots
+    for step in program.unit(1).steps:
+        gathers = any(a.mode is Mode.GATHER and a.chunk.tensor != "nodes" for a in step.reads)
+        assert gathers == (step.op is not Op.BACKWARD)
+    reason = describe(runs["hongtu"].prepared.plan and lab.config(wide, tmp_path, method="hongtu", **common),
+                      runs["hongtu"].prepared)["method_reason"]  # fmt: skip
+    alpha = runs["hongtu"].prepared.partition.facts["alpha"]
+    assert f"{2 * (alpha + 1) / (alpha + 3):.2f} times as fast" in reason
