@@ -70,6 +70,12 @@ def check(config: RunConfig) -> None:
             raise ConfigError(f"{key} is empty or holds a null byte; name a directory")
     if config.partitioner.name == "file" and not config.partitioner.path:
         raise ConfigError("partitioner=file needs partitioner.path (a text file or .npy with one part id per node)")
+    if (config.model.name == "custom") != (config.model.module is not None):
+        raise ConfigError(
+            "model=custom and model.module=FILE.py:CLASS go together; docs/custom_layers.md has an example"
+        )
+    if config.model.name == "custom" and config.method.name not in ("auto", "regather", "hongtu"):
+        raise ConfigError(f"method={config.method.name} knows no layers of your own; leave method out (regather)")
     name, objective = config.partitioner.name, config.partitioner.objective
     if objective not in ("auto", *OBJECTIVES.get(name, sum(OBJECTIVES.values(), ()))):
         known = ", ".join(OBJECTIVES[name])

@@ -57,8 +57,10 @@ class DatasetConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    name: str = one_of("gcn")
-    """Layer type."""
+    name: str = one_of("gcn", "custom")
+    """Layer type; custom: your own, from model.module."""
+    module: str | None = None
+    """model=custom: `FILE.py:CLASS`, a module list of PyG convolutions (docs/custom_layers.md)."""
     norm: str = one_of("layer", "none")
     """Normalisation between layers."""
     dropout: float = 0.5

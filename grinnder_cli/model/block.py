@@ -46,8 +46,9 @@ class Block:
         return torch.repeat_interleave(self.indptr.diff())
 
     def edge_index(self) -> Tensor:
-        """PyG's form, int64 [2, E]: (column, row) of every edge."""
-        return torch.stack([self.indices.long(), self.destinations()])
+        """PyG's form, int64 [2, E - loops]: (column, row) of every edge; self loops are the operator's own."""
+        edges = torch.stack([self.indices.long(), self.destinations()])
+        return edges[:, edges[0] != edges[1]]
 
     def edge_values(self) -> Tensor | None:
         """Weight of every edge times its column's scale [E]; None where all are 1."""
@@ -130,9 +131,10 @@ class PygOnBlock:
         return self._conv((x, x[: block.rows]), block.edge_index())
 
 
-def block_layer(layer: LayerSpec, conv: torch.nn.Module) -> BlockLayer:
+def block_layer(spec: ModelSpec, layer: LayerSpec, conv: torch.nn.Module) -> BlockLayer:
     """How a convolution is computed on a block."""
-    if isinstance(conv, GCNConv):
+    if spec.name == "gcn":
+        assert isinstance(conv, GCNConv)
         return GcnOnBlock(conv, transform_first=layer.transform_first)
     return PygOnBlock(conv)
 
@@ -147,6 +149,7 @@ class Layered:
         norms: behind layers 1 to L-1; None: nothing.
         act: the activation; None: relu.
         seed: dropout's key.
+        module: the model where layers draw random numbers of their own, else None: backward must draw them again.
     """
 
     spec: ModelSpec
@@ -154,6 +157,7 @@ class Layered:
     norms: tuple[torch.nn.Module | None, ...]
     act: Callable[[Tensor], Tensor] | None
     seed: int
+    module: torch.nn.Module | None
 
     def __call__(self, index: int, x: Tensor, block: Block, ids: Tensor, epoch: int, train: bool) -> Tensor:
         """Layer `index`, counted from 1: [m, d_in] -> [n, d_out].
@@ -162,6 +166,17 @@ class Layered:
             ids: original node ids int64 [n]; with `epoch` (from 0), layer and seed they decide the dropout mask.
             train: dropout on.
         """
+        stream = 2 * (epoch * self.spec.depth + index - 1) % 2**32
+        if self.module is None:
+            return self._layer(index, x, block, ids, stream, train)
+        self.module.train(train)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(
+                hash((self.seed, stream, int(ids[0]))) % 2**63
+            )  # whole numbers: the same in every process
+            return self._layer(index, x, block, ids, stream, train)
+
+    def _layer(self, index: int, x: Tensor, block: Block, ids: Tensor, stream: int, train: bool) -> Tensor:
         layer = self.spec.layer(index)
         z = self.convs[index - 1](x, block)
         if index == self.spec.depth:
@@ -169,7 +184,6 @@ class Layered:
         norm = self.norms[index - 1]
         skip = x[: block.rows] if layer.residual else None
         p = self.spec.dropout if train else 0.0
-        stream = 2 * (epoch * self.spec.depth + index - 1) % 2**32
         if self.act is None and (norm is None or _is_plain(norm, layer.d_out)):
             affine = {} if norm is None else {"gamma": norm.weight, "beta": norm.bias, "eps": norm.eps}
             return norm_act(z, skip=skip, ids=ids, seed=self.seed, stream=stream, p=p, **affine)[0]  # type: ignore[arg-type]
@@ -192,8 +206,9 @@ def layered(spec: ModelSpec, model: torch.nn.Module, seed: int) -> Layered:
     act: Any = getattr(model, "act", None)
     return Layered(
         spec=spec,
-        convs=tuple(block_layer(layer, conv) for layer, conv in zip(spec.layers, convs, strict=True)),
+        convs=tuple(block_layer(spec, layer, conv) for layer, conv in zip(spec.layers, convs, strict=True)),
         norms=tuple(norms),
-        act=act if callable(act) else None,
+        act=None if act is None or act is torch.relu else act,
+        module=model if getattr(spec, "random", False) else None,
         seed=seed,
     )

@@ -138,7 +138,7 @@ def prepare_run(
     train_rows = int(np.count_nonzero(graph.train_mask))
     if not train_rows:
         raise DataError(f"dataset {graph.name} has no labelled training node; set dataset.split=random")
-    model = describe(config, graph.num_features, graph.num_classes)
+    model = _model(config, graph)
     objective = objective_of(graph, config.metric)
     if method not in IN_PARTS and config.parts not in ("auto", 1):
         raise ConfigError(f"method={method} holds the whole graph: parts={config.parts} cannot be; leave parts out")
@@ -163,6 +163,16 @@ def prepare_run(
         method=method, plan=plan, objective=objective,
         train_rows=train_rows, partition_s=seconds, searched=config.parts == "auto",
     )  # fmt: skip
+
+
+def _model(config: RunConfig, graph: Graph) -> ModelSpec:
+    if config.model.name != "custom":
+        return describe(config, graph.num_features, graph.num_classes)
+    if graph.weight is not None:
+        _log.warning("edge weights are ignored: model=custom takes none")
+    from grinnder_cli.model.custom import describe_custom
+
+    return describe_custom(config, graph.num_features, graph.num_classes)
 
 
 def _plan(

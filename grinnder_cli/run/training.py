@@ -22,7 +22,8 @@ from grinnder_cli.executor.pyg import PyGRunner
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.warm_up import warm_up
 from grinnder_cli.kill import kill_point
-from grinnder_cli.model.gcn import GCN, build
+from grinnder_cli.model.custom import build
+from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.blocks import operator
 from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.memory import local_rows

@@ -22,6 +22,7 @@ KEYS = {
     "dataset.num_classes": 16,
     "dataset.seed": 0,
     "model.name": "gcn",
+    "model.module": None,
     "model.norm": "layer",
     "model.dropout": 0.5,
     "model.residual": False,

@@ -29,6 +29,7 @@ def draw(seed: int, folder: Path):
         "partitioner": rng.choice(["random", "contiguous", "metis"]), "ax": rng.choice(["auto", "on", "off"]),
         "exchange": rng.choice(["auto", "gather", "pack"]), "recompute": rng.choice(["auto", "on"]),
         "cache": rng.choice(POLICIES), "dtype": rng.choice(["float32", "float64"]), "seed": seed,
+        "method": rng.choice(["pull", "pull", "regather", "hongtu"]),
     }  # fmt: skip
     cfg = lab.config(path, folder, storage=rng.choice(["memory", "posix"]), **changes)
     plan = lab.prepare_run(cfg).plan

@@ -14,7 +14,9 @@ HOST_ONLY = WHOLE_LAYERS
 
 def resolved_method(config: RunConfig) -> str:
     """The method auto stands for."""
-    return "pull" if config.method.name == "auto" else config.method.name
+    if config.method.name != "auto":
+        return config.method.name
+    return "regather" if config.model.name == "custom" else "pull"
 
 
 def method_reason(config: RunConfig, alpha: float) -> str:
