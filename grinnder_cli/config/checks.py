@@ -74,7 +74,7 @@ def check(config: RunConfig) -> None:
         raise ConfigError(
             "model=custom and model.module=FILE.py:CLASS go together; docs/custom_layers.md has an example"
         )
-    if config.model.name == "custom" and config.method.name not in ("auto", "regather", "hongtu"):
+    if config.model.name == "custom" and config.method.name not in ("auto", "regather", "hongtu", "snapshot"):
         raise ConfigError(f"method={config.method.name} knows no layers of your own; leave method out (regather)")
     name, objective = config.partitioner.name, config.partitioner.objective
     if objective not in ("auto", *OBJECTIVES.get(name, sum(OBJECTIVES.values(), ()))):

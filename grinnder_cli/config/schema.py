@@ -102,9 +102,9 @@ class PartitionerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig:
-    name: str = one_of("auto", "pull", "regather", "hongtu", "inmemory", "pyg")
+    name: str = one_of("auto", "pull", "regather", "hongtu", "snapshot", "inmemory", "pyg")
     """auto: pull. regather (GriNNder) computes whole layers on own and halo rows, gathered again for backward; hongtu
-    keeps what was gathered instead."""
+    keeps what was gathered instead; snapshot, unplanned, sends all that autograd saves to storage."""
     format: str = one_of("csr", "edge_index")
     """method=pyg: how plain PyG holds the graph."""
 

@@ -64,6 +64,13 @@ class LayerStages:
     ) -> None:
         """The last layer, the loss and its gradient of the logits (into `grad`); tallies the metric."""
         logits = self.layer(self.spec.depth, x, block, nodes, epoch, train)
+        self.settle(logits, nodes, tally, train=train, evaluate=evaluate, grad=grad)
+
+    @torch.no_grad()
+    def settle(
+        self, logits: Tensor, nodes: Nodes, tally: Tally, *, train: bool, evaluate: bool, grad: Tensor | None
+    ) -> None:
+        """Logits -> their loss and its gradient (into `grad`) in training; tallies the metric to evaluate."""
         target = self.objective.targets(nodes.y, len(logits))
         if evaluate:
             self._count(logits, target, nodes, tally)

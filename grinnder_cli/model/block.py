@@ -72,22 +72,22 @@ class _Aggregate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: Tensor, block: Block) -> Tensor:
         values = block.edge_values()
-        ctx.block, ctx.values, ctx.columns = block, values, len(y)
+        ctx.save_for_backward(block.indptr, block.indices, block.scale, values)
+        ctx.columns = len(y)
         scale = None if block.scale is None else block.scale[: block.rows]
         return spmm(block.indptr, block.indices, y, weight=values, scale=scale)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        block, values = ctx.block, ctx.values
-        rows, columns = block.destinations(), block.indices
+        indptr, columns, scale, weight = ctx.saved_tensors
         order = torch.argsort(columns, stable=True)
+        rows = torch.repeat_interleave(indptr.diff())[order]
         counts = torch.bincount(columns, minlength=ctx.columns)
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        rows = rows[order]
-        weight = None if values is None else values[order]
-        if block.scale is not None:
-            weight = weight * block.scale[rows]
-        return spmm(indptr, rows.int(), grads[0].contiguous(), weight=weight), None
+        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        weight = None if weight is None else weight[order]
+        if scale is not None:
+            weight = weight * scale[rows]
+        return spmm(starts, rows.int(), grads[0].contiguous(), weight=weight), None
 
 
 def aggregate(y: Tensor, block: Block) -> Tensor:

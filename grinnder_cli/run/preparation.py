@@ -21,12 +21,13 @@ from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import ConfigError, DataError, DoesNotFit
 from grinnder_cli.executor import prepare
 from grinnder_cli.executor.objective import Objective, objective_of
+from grinnder_cli.executor.snapshot import snapshot_bytes
 from grinnder_cli.model.spec import ModelSpec, describe
 from grinnder_cli.partitioner import blocks, operator
 from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
 from grinnder_cli.partitioner.partition import Partition, describe_bytes, partition, settled, store_key, store_path
 from grinnder_cli.plan.memory import SLACK_BYTES, pyg_bytes, pyg_input_bytes
-from grinnder_cli.plan.methods.choice import IN_PARTS, resolved_method
+from grinnder_cli.plan.methods.choice import IN_PARTS, UNPLANNED, resolved_method
 from grinnder_cli.plan.planner import Plan, make_plan
 from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.memory import Limit, host_limit
@@ -51,8 +52,8 @@ class Prepared:
         budget: host memory the run may use, and where that figure comes from.
         device: the same of device memory; None: visits are computed in host memory.
         graph, partition, sizes, model: see their modules.
-        method: resolved: pull, regather, hongtu, inmemory or pyg.
-        plan: None for pyg.
+        method: resolved: pull, regather, hongtu, snapshot, inmemory or pyg.
+        plan: None for snapshot and pyg.
         objective: loss and metric.
         train_rows: labelled training rows.
         partition_s: seconds spent making the partition now (0 if reused).
@@ -76,6 +77,8 @@ class Prepared:
     @property
     def least_bytes(self) -> int:
         """The smallest memory.host that works now, preparation still to be done included."""
+        if self.method == "snapshot":
+            return max(snapshot_bytes(self.model, self.sizes), *self._pending())
         of = pyg_input_bytes if self.device else pyg_bytes
         return max(self.plan.least if self.plan else self._whole_bytes(of), *self._pending())
 
@@ -148,7 +151,7 @@ def prepare_run(
         parts = int(counts[-1])
         part, seconds = _partition(config, graph, parts, folder, budget, check, afford)
         sizes = operator_sizes(graph, part, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
-        plan = _plan(config, model, objective, sizes, budget, device, first) if method != "pyg" else None
+        plan = _plan(config, model, objective, sizes, budget, device, first) if method not in UNPLANNED else None
         if plan is None or plan.fits or config.parts != "auto" or 2 * parts > graph.num_nodes:
             break
         host = plan.capacity < 0 or plan.device is None

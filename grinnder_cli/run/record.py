@@ -107,9 +107,9 @@ def summary(
         "alpha_out": facts["alpha_out"],
         "method": prepared.method,
         "cache": prepared.plan.cache if prepared.plan else "none",
-        "cache_reason": prepared.plan.cache_reason if prepared.plan else "everything stays in memory",
+        "cache_reason": prepared.plan.cache_reason if prepared.plan else _unplanned(prepared),
         "exchange": prepared.plan.exchange if prepared.plan else "none",
-        "exchange_reason": prepared.plan.exchange_reason if prepared.plan else "everything stays in memory",
+        "exchange_reason": prepared.plan.exchange_reason if prepared.plan else _unplanned(prepared),
         "ax": prepared.plan.program.ax if prepared.plan else None,
         "recomputed": sorted(prepared.plan.program.recomputed) if prepared.plan else [],
         "storage": backend.name if backend else "none",
@@ -171,6 +171,9 @@ def first_screen(
             f"{units.format_size(steady.read_bytes)} read, {units.format_size(steady.write_bytes)} written per epoch; "
             f"scratch {units.format_size(scratch_bytes(plan))} in {config.storage.dir}"
         )
+    elif backend:
+        say(f"storage {backend.name}{f' ({backend.note})' if backend.note else ''}: all that autograd saves, in "
+            f"{config.storage.dir}; nothing is planned")  # fmt: skip
     if prepared.device:
         say(_device_line(prepared, prepared.device))
     elif config.memory.device != "auto":
@@ -180,6 +183,10 @@ def first_screen(
         f"{units.format_size(baseline)}; least that works {units.format_size(prepared.least_bytes)}"
     )
     say(f"results in {run.path}")
+
+
+def _unplanned(prepared: Prepared) -> str:
+    return "all that autograd saves is stored" if prepared.method == "snapshot" else "everything stays in memory"
 
 
 def _device_line(prepared: Prepared, limit: Limit) -> str:

@@ -20,6 +20,7 @@ from grinnder_cli.executor.planned import PlannedRunner, scratch_bytes
 from grinnder_cli.executor.prepare import prepare_ax
 from grinnder_cli.executor.pyg import PyGRunner
 from grinnder_cli.executor.result import EpochResult
+from grinnder_cli.executor.snapshot import SnapshotRunner
 from grinnder_cli.executor.warm_up import warm_up
 from grinnder_cli.kill import kill_point
 from grinnder_cli.model.custom import build
@@ -43,7 +44,7 @@ from grinnder_cli.storage.scratch import Scratch, check_parent
 from grinnder_cli.storage.store import Backend
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-Runner = PlannedRunner | PyGRunner
+Runner = PlannedRunner | PyGRunner | SnapshotRunner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,19 +233,22 @@ def _runner(
     memory, data_dir = prepared.budget.bytes, prepared.data_dir
     blocks = operator(graph, prepared.partition, prepared.sizes, data_dir, memory=memory, check=preparing)
     plan = prepared.plan
-    assert plan is not None
     ax_archive = None
-    if plan.program.ax:
+    if plan and plan.program.ax:
         ax_archive, _ = prepare_ax(blocks, x_dtype, data_dir, memory=memory, check=preparing)
     release_freed_memory()
     remove_scratch(Path(config.storage.dir), run.path.name)
     scratch = stack.enter_context(Scratch(Path(config.storage.dir), run.path.name))
     if config.storage.quota is not None:
-        quota, needs = units.parse_size(config.storage.quota, "storage.quota"), scratch_bytes(plan)
+        quota, needs = units.parse_size(config.storage.quota, "storage.quota"), scratch_bytes(plan) if plan else 0
         if needs > quota:
             raise DoesNotFit(f"scratch needs {needs} bytes, storage.quota={config.storage.quota} allows {quota}")
     backend = open_backend(config.storage, scratch)
     stack.callback(backend.close)
+    if plan is None:
+        return SnapshotRunner(
+            blocks, x_dtype, model, optimizer, objective, prepared.train_rows, backend, evaluate=due, check=visiting
+        ), backend
     gpu = open_gpu() if plan.device else None
     runner = PlannedRunner(
         plan, blocks, ax_archive, x_dtype, model, optimizer, objective, prepared.train_rows, backend, visiting, gpu

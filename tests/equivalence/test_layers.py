@@ -101,3 +101,14 @@ def test_hongtu_keeps_what_regather_gathers_again(wide, tmp_path):
                       runs["hongtu"].prepared)["method_reason"]  # fmt: skip
     alpha = runs["hongtu"].prepared.partition.facts["alpha"]
     assert f"{2 * (alpha + 1) / (alpha + 3):.2f} times as fast" in reason
+
+
+def test_snapshot_trains_the_same_model_and_saves_more_than_its_inputs(wide, tmp_path):
+    common = {"parts": 4, "hidden": 33, "epochs": 3, "storage": "memory", "cache": "none", "dropout": 0.5}
+    runs = {m: lab.run(lab.config(wide, tmp_path, method=m, **common)) for m in ("snapshot", "hongtu")}
+    assert lab.loss_error(runs["snapshot"], runs["hongtu"]) < 1e-9
+    assert lab.gradient_error(runs["snapshot"], runs["hongtu"]) < 1e-9
+    assert runs["snapshot"].accuracy == runs["hongtu"].accuracy
+    tensors, measured = runs["hongtu"].prepared.plan.program.tensors.values(), runs["snapshot"].measured
+    gathered = sum(sum(spec.chunk_bytes) for spec in tensors if spec.name.startswith("snap"))
+    assert measured.read_bytes >= measured.write_bytes > 3 * gathered, "what was gathered is among what is saved"

@@ -5,10 +5,13 @@ from grinnder_cli.config.schema import RunConfig
 WHOLE_LAYERS = ("regather", "hongtu")
 """Planned methods that compute whole layers on gathered rows."""
 
-IN_PARTS = ("pull", *WHOLE_LAYERS)
+UNPLANNED = ("snapshot", "pyg")
+"""Methods without a plan: their bytes are measured only."""
+
+IN_PARTS = ("pull", *WHOLE_LAYERS, "snapshot")
 """Methods that cut the graph into parts; all others hold it whole."""
 
-HOST_ONLY = WHOLE_LAYERS
+HOST_ONLY = (*WHOLE_LAYERS, "snapshot")
 """Methods whose visits are computed in host memory."""
 
 

@@ -19,6 +19,9 @@ from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.methods.program import Program
 from grinnder_cli.plan.steps import Access, Kind, Mode, Op, Step, TensorSpec
 
+OWN_ARRAYS = 6
+"""Arrays of one row per own node that a layer behind its sums, and its gradient, hold at most."""
+
 PYG_ARRAYS = 6
 """Arrays of one row per edge that a convolution of PyG's and its gradient hold at most."""
 
@@ -176,9 +179,9 @@ class RegatherProgram(Program):
         columns = rows + self.sizes.halo_in.sum(axis=1)
         most = 0
         for layer in self.model.layers:
-            # What is sent along edges and its gradient, the gradient of the input, the input in the model's own type.
-            wide = columns * (2 * layer.exchanged + layer.d_in * (2 if layer.index == 1 else 1))
-            own = rows * (8 * layer.d_out + 2 * layer.exchanged)
+            # What is sent along edges and its gradient; the input in the model's own type, or its gradient.
+            wide = columns * (2 * layer.exchanged + layer.d_in)
+            own = rows * (OWN_ARRAYS * layer.d_out + layer.exchanged)
             # The block's transpose: edges in the order of their columns, with their values.
             block = edges * (40 + 2 * self.itemsize) + 24 * columns
             if not self.scaled:
