@@ -2,8 +2,8 @@
 
     python experiments/methods/run.py [--out DIR] [key=value ...]
 
-Default: debian, 8 parts, 3 layers, hidden 128, on the CPU. Rows with `cache=none` show each method's own traffic; those
-"within ..." have the same memory.host: what hongtu needs at least, and a quarter of what it would keep in memory beside.
+Default: debian, 8 parts, 3 layers, hidden 128, on the CPU. Rows with `cache=none` show each method's own traffic;
+those "within ..." have the same memory.host: what hongtu needs at least, and a quarter of what it would keep beside.
 
     gathered   rows [own | halo] that visits take from the parts' chunks or packs, payload
     scattered  gradient rows that visits add to other parts' chunks
@@ -18,15 +18,15 @@ import os
 import platform
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from grinnder_cli.commands.sweep import sweep_dir
 from grinnder_cli.config import freeze
 from grinnder_cli.config.paths import conf_dir
-from grinnder_cli.config.schema import CacheConfig, MemoryConfig, RunConfig
+from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.plan.methods.program import Program
 from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.steps import Mode, Op, Step
@@ -86,7 +86,8 @@ def main() -> None:
 
 def config(keys: list[str]) -> RunConfig:
     """The frozen configuration of these words."""
-    freeze.register(sweep_dir)
+    freeze.register()
+    OmegaConf.register_new_resolver("grinnder.sweep_dir", sweep_dir, replace=True)
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return freeze.freeze(compose("train", keys))
 

@@ -8,7 +8,9 @@ import pytest
 
 from grinnder_cli.cache import POLICIES
 from grinnder_cli.commands.plan import describe
+from grinnder_cli.errors import ConfigError
 from grinnder_cli.plan.steps import Mode, Op
+from grinnder_cli.run.device import device_limit
 
 METHODS = ("regather", "hongtu")
 WHOLE = os.environ.get("GRINNDER_FULL_MATRIX") == "1"
@@ -112,3 +114,11 @@ def test_snapshot_trains_the_same_model_and_saves_more_than_its_inputs(wide, tmp
     tensors, measured = runs["hongtu"].prepared.plan.program.tensors.values(), runs["snapshot"].measured
     gathered = sum(sum(spec.chunk_bytes) for spec in tensors if spec.name.startswith("snap"))
     assert measured.read_bytes >= measured.write_bytes > 3 * gathered, "what was gathered is among what is saved"
+
+
+@pytest.mark.parametrize("method", [*METHODS, "snapshot"])
+def test_a_gpu_is_refused(graph, tmp_path, method):
+    cfg = lab.config(graph, tmp_path, method=method, dtype="float32", device="cuda")
+    with pytest.raises(ConfigError, match=f"method={method} computes on the CPU only"):
+        device_limit(cfg)
+    assert device_limit(lab.replace(cfg, device="auto")) is None
