@@ -110,10 +110,13 @@ def row(name: str, keys: list[str]) -> dict:
         "train_loss": summary["train_loss"],
         "foretold": foretold,
     }
-    # What snapshot gathers and hands on in memory is what regather does in forward, and less is not worth a plan.
-    plan = prepare_run(config(keys)).plan
-    if plan is not None:
-        facts |= exchanged(plan.program)
+    # Snapshot has no plan; it gathers once and scatters as hongtu does. What it saves is not known beforehand.
+    plan = prepare_run(config(keys if foretold else [*keys, "method=hongtu"])).plan
+    assert plan is not None
+    moved = exchanged(plan.program)
+    if not foretold:
+        del moved["bus_bytes"]
+    facts |= moved
     return facts
 
 
