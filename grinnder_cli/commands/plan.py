@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.config.sizes import format_size
 from grinnder_cli.plan.bounds import lower_bound_read_bytes
-from grinnder_cli.plan.methods.choice import method_reason
+from grinnder_cli.plan.methods.choice import method_reason, unplanned_reason
 from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.plan.steps import TensorSpec
 
@@ -88,9 +88,9 @@ def describe(config: RunConfig, prepared: "Prepared") -> dict[str, Any]:
         "method": prepared.method,
         "method_reason": method_reason(config, facts["alpha"]),
         "cache": plan.cache if plan else "none",
-        "cache_reason": plan.cache_reason if plan else "everything stays in memory",
+        "cache_reason": plan.cache_reason if plan else unplanned_reason(prepared.method),
         "exchange": plan.exchange if plan else "none",
-        "exchange_reason": plan.exchange_reason if plan else "everything stays in memory",
+        "exchange_reason": plan.exchange_reason if plan else unplanned_reason(prepared.method),
         "ax": plan.program.ax if plan else None,
         "recomputed": sorted(plan.program.recomputed) if plan else [],
         "tensors": [_tensor(spec) for spec in plan.program.tensors.values()] if plan else [],

@@ -8,7 +8,7 @@ from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.executor.planned import scratch_bytes
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.model.kernels import native_status
-from grinnder_cli.plan.methods.choice import method_reason
+from grinnder_cli.plan.methods.choice import method_reason, unplanned_reason
 from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.memory import Limit, PeakSampler
@@ -107,9 +107,9 @@ def summary(
         "alpha_out": facts["alpha_out"],
         "method": prepared.method,
         "cache": prepared.plan.cache if prepared.plan else "none",
-        "cache_reason": prepared.plan.cache_reason if prepared.plan else _unplanned(prepared),
+        "cache_reason": prepared.plan.cache_reason if prepared.plan else unplanned_reason(prepared.method),
         "exchange": prepared.plan.exchange if prepared.plan else "none",
-        "exchange_reason": prepared.plan.exchange_reason if prepared.plan else _unplanned(prepared),
+        "exchange_reason": prepared.plan.exchange_reason if prepared.plan else unplanned_reason(prepared.method),
         "ax": prepared.plan.program.ax if prepared.plan else None,
         "recomputed": sorted(prepared.plan.program.recomputed) if prepared.plan else [],
         "storage": backend.name if backend else "none",
@@ -183,10 +183,6 @@ def first_screen(
         f"{units.format_size(baseline)}; least that works {units.format_size(prepared.least_bytes)}"
     )
     say(f"results in {run.path}")
-
-
-def _unplanned(prepared: Prepared) -> str:
-    return "all that autograd saves is stored" if prepared.method == "snapshot" else "everything stays in memory"
 
 
 def _device_line(prepared: Prepared, limit: Limit) -> str:

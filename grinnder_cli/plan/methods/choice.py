@@ -42,6 +42,11 @@ def method_reason(config: RunConfig, alpha: float) -> str:
     )
 
 
+def unplanned_reason(method: str) -> str:
+    """What a method without a plan says where others give reasons for cache and exchange."""
+    return "all that autograd saves is stored" if method == "snapshot" else "everything stays in memory"
+
+
 def regather_threshold(alpha: float) -> float:
     """Host over storage bandwidth above which gathering again beats keeping snapshots (GriNNder, MLSys 2026)."""
     return 2 * (alpha + 1) / (alpha + 3)
