@@ -22,6 +22,7 @@ COMPOSED = {
 
 PLAIN = {
     "resume": "continue an interrupted run bit-exactly: grinnder resume RUN_DIR",
+    "predict": "predictions of every node by a run: grinnder predict RUN_DIR [--best] [--embeddings]",
     "tables": "result tables of many runs: Markdown, CSV, LaTeX",
     "data": "data sets: list, info, verify, fetch, generate",
     "doctor": "check this machine and say what to mend",

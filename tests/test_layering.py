@@ -37,7 +37,7 @@ ONLY_IN = {  # outside package -> the only places that may import it
     "omegaconf": ("config", "commands", "main"),
     "cffi": ("storage._native", "_lib"),
 }
-INSIDE_FUNCTIONS = ("kaminpar", "kvikio", "matplotlib", "pymetis", "tensorboard", "wandb", "mlflow")
+INSIDE_FUNCTIONS = ("kaminpar", "kvikio", "matplotlib", "pyarrow", "pymetis", "tensorboard", "wandb", "mlflow")
 WITHOUT_TORCH = ("main", "errors", "config", "dataset", "partitioner", "report", "commands")
 
 

@@ -17,7 +17,18 @@ from grinnder_cli.config.schema import PartitionerConfig
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.partitioner import contiguous, grinnder, kaminpar, metis, random
 
-METHODS = ("contiguous", "random", "spinner", "switching", "stream", "alpha", "metis", "metis-volume", "kaminpar")
+METHODS = (
+    "contiguous",
+    "random",
+    "spinner",
+    "switching",
+    "stream",
+    "quick",
+    "alpha",
+    "metis",
+    "metis-volume",
+    "kaminpar",
+)
 
 
 def mapped(folder: Path) -> Graph:
@@ -44,9 +55,9 @@ def prepared(method: str, graph: Graph, parts: int, seed: int, folder: Path) -> 
         path = folder / "graph.parhip"
         kaminpar._write(path, graph.indptr, graph.indices)
         return lambda: kaminpar._call(kaminpar._package(), path, parts, PartitionerConfig(name=method), seed)
-    keys = {"init": "stream"} if method == "stream" else {"init": "levels"}
-    objective = "alpha" if method == "stream" else method
-    config = PartitionerConfig(name="grinnder", objective=objective, **keys)
+    objective = "alpha" if method in ("stream", "quick") else method
+    start, rounds = "stream" if method == "stream" else "levels", {"max_rounds": 4} if method == "quick" else {}
+    config = PartitionerConfig(name="grinnder", objective=objective, init=start, **rounds)
     return lambda: grinnder.assign(graph, parts, config, seed)
 
 

@@ -27,7 +27,7 @@ def run(config: RunConfig, flags: frozenset[str]) -> int:
     if config.parts == "auto":
         raise ConfigError("partition needs a number of parts; set parts=N")
     folder, budget = data_dir(config.data), host_budget(config).bytes
-    graph = dataset.load(dataset.located(config.dataset, folder), folder, memory=budget)
+    graph = dataset.load(dataset.of_run(config, folder), folder, memory=budget)
     parts = int(config.parts)
     choice = settled(graph, parts, config.partitioner, config.seed, folder, budget)
     if config.progress != "off":

@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     flags = {"json"} if "--json" in argv else set()
     directory = RunDirectory.open(Path(words[0]))
     config = freeze.load(directory.config_yaml)
-    _wait_until_free(directory)
+    wait_until_free(directory)
     if status.read(directory.status_json).state == "complete":
         print(f"grinnder: {directory.path} is complete already", file=sys.stderr)
         show(directory, flags, brief=False, report=True)
@@ -43,8 +43,12 @@ def main(argv: list[str]) -> int:
     return conclude(directory, ended, flags, brief=False).exit_code
 
 
-def _wait_until_free(directory: RunDirectory) -> None:
-    """A worker whose parent was killed is already stopping; anybody else's run is left alone."""
+def wait_until_free(directory: RunDirectory) -> None:
+    """A worker whose parent was killed is already stopping; anybody else's run is left alone.
+
+    Raises:
+        InUse: the run is going on.
+    """
     if not directory.is_locked():
         return
     if not directory.is_orphaned():

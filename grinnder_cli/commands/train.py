@@ -125,7 +125,7 @@ def show(directory: RunDirectory, flags: set[str], *, brief: bool, report: bool)
 def _hash(config: RunConfig) -> str:
     from grinnder_cli import dataset
 
-    fingerprint = dataset.fingerprint(dataset.located(config.dataset, data_dir(config.data)))
+    fingerprint = dataset.fingerprint(dataset.of_run(config, data_dir(config.data)))
     fingerprint += module_digest(config.model)
     return freeze.config_hash(config, version=__version__, dataset_fingerprint=fingerprint)
 
@@ -181,8 +181,9 @@ def _record(directory: RunDirectory, config: RunConfig, hydra: Any) -> None:
 
 
 def _result(summary: dict[str, Any]) -> str:
-    score, loss = summary.get("test_acc_at_best_val_pct"), summary.get("train_loss")
-    metric = summary.get("metric", "accuracy")
-    shown = [] if score is None else [f"test {metric} {score:.2f} % at the best validation epoch"]
+    share, value = summary.get("test_acc_at_best_val_pct"), summary.get("test_metric_at_best_val")
+    metric, loss = summary.get("metric", "accuracy"), summary.get("train_loss")
+    score = f"{share:.2f} %" if share is not None else f"{value:.6g}" if value is not None else ""
+    shown = [f"test {metric} {score} at the best validation epoch"] if score else []
     shown += [] if loss is None else [f"train loss {loss:.4f}"]
     return ", ".join(shown) or "complete"

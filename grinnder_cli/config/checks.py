@@ -13,6 +13,8 @@ from grinnder_cli.errors import ConfigError
 
 _AT_LEAST_1 = (lambda v: v >= 1, "at least 1")
 _AT_LEAST_0 = (lambda v: v >= 0, "at least 0")
+_FINITE = (lambda v: v >= 0 and math.isfinite(v), "a finite number, at least 0")
+_SHARE = (lambda v: 0 <= v < 1, "at least 0 and below 1")
 _SEED = (lambda v: 0 <= v < 2**32, "in 0 .. 4294967295")
 _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "layers": _AT_LEAST_1,
@@ -20,12 +22,16 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "epochs": _AT_LEAST_1,
     "eval_every": _AT_LEAST_1,
     "seed": _SEED,
-    "model.dropout": (lambda v: 0 <= v < 1, "at least 0 and below 1"),
+    "model.dropout": _SHARE,
     "optimizer.lr": (lambda v: v > 0 and math.isfinite(v), "a finite number above 0"),
-    "optimizer.weight_decay": (lambda v: v >= 0 and math.isfinite(v), "a finite number, at least 0"),
+    "optimizer.weight_decay": _FINITE,
+    "optimizer.momentum": _SHARE,
+    "optimizer.warmup": _AT_LEAST_0,
+    "optimizer.clip": _FINITE,
     "partitioner.max_rounds": _AT_LEAST_1,
     "partitioner.balance": (lambda v: v > 1 and math.isfinite(v), "above 1 (largest part over mean part)"),
     "checkpoint.every": _AT_LEAST_0,
+    "early_stop.patience": _AT_LEAST_0,
     "checkpoint.keep": (lambda v: v >= 2, "at least 2, so that a damaged newest one is not the only one"),
     "dataset.split_seed": _SEED,
     "dataset.split_index": _AT_LEAST_0,
@@ -68,6 +74,16 @@ def check(config: RunConfig) -> None:
     for key, path in (("out", config.out), ("storage.dir", config.storage.dir)):
         if not path or "\0" in path:
             raise ConfigError(f"{key} is empty or holds a null byte; name a directory")
+    if config.optimizer.momentum and config.optimizer.name != "sgd":
+        raise ConfigError(
+            f"optimizer.momentum is sgd's; set optimizer=sgd, or leave it out for {config.optimizer.name}"
+        )
+    if config.optimizer.warmup >= config.epochs:
+        raise ConfigError(f"optimizer.warmup={config.optimizer.warmup} must be less than epochs={config.epochs}")
+    if config.metric not in ("auto", "mse") and config.dataset.targets == "values":
+        raise ConfigError(f"metric={config.metric} is of classes; with dataset.targets=values it is mse: leave it out")
+    if config.metric == "mse" and config.dataset.targets == "classes":
+        raise ConfigError("metric=mse is of values; leave dataset.targets=classes out")
     if config.partitioner.name == "file" and not config.partitioner.path:
         raise ConfigError("partitioner=file needs partitioner.path (a text file or .npy with one part id per node)")
     if (config.model.name == "custom") != (config.model.module is not None):

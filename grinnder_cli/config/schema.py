@@ -24,6 +24,9 @@ class DatasetConfig:
     """dataset=edges: x of every node, a .npy, .npz or csv file; null: made by no_features."""
     labels: str | None = None
     """dataset=edges: y of every node, a .npy, .npz or csv file."""
+    targets: str = one_of("auto", "classes", "values")
+    """What y holds: classes, or values to learn by regression ([N] or [N, T] numbers, NaN = unlabelled); auto: values
+    with metric=mse, else classes."""
     classes: int | None = None
     """Number of classes; null: the largest label + 1. IGB: 19 or 2983 chooses the label file."""
     remap: bool = False
@@ -76,6 +79,14 @@ class OptimizerConfig:
     """Learning rate."""
     weight_decay: float = 0.0
     """L2 penalty (adam, sgd) or decoupled decay (adamw)."""
+    momentum: float = 0.0
+    """optimizer=sgd: share of the last step that is taken again, in [0, 1)."""
+    schedule: str = one_of("constant", "cosine")
+    """Learning rate after the warm-up; cosine: falls from lr towards 0, which it would reach after the last epoch."""
+    warmup: int = 0
+    """Epochs in which the learning rate rises in equal steps to lr."""
+    clip: float = 0.0
+    """Largest norm of all gradients together; longer ones are scaled down to it. 0: never."""
 
 
 OBJECTIVES = {"grinnder": ("alpha", "switching", "spinner"), "metis": ("cut", "volume")}
@@ -166,8 +177,16 @@ class CheckpointConfig:
     """Also write one before the first epoch."""
     keep: int = 2
     """How many of the newest checkpoints stay."""
+    best: bool = False
+    """Also keep the one of the epoch with the best validation metric, whatever its age."""
     init: str | None = None
     """Warm start: a run directory, a checkpoint directory or a .safetensors file of weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyStopConfig:
+    patience: int = 0
+    """Stop after so many evaluations in a row without a better validation metric; 0: never before the last epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +209,7 @@ class RunConfig:
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     plan: PlanConfig = field(default_factory=PlanConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    early_stop: EarlyStopConfig = field(default_factory=EarlyStopConfig)
     data: DataConfig = field(default_factory=DataConfig)
     layers: int = 3
     """Convolutions."""
@@ -197,9 +217,10 @@ class RunConfig:
     """Width between layers."""
     parts: int | str = "auto"
     """Partitions; auto: the smallest power of two that fits memory.host."""
-    metric: str = one_of("auto", "accuracy", "f1_micro", "rocauc")
-    """What evaluations report; auto: f1_micro for multi-label targets, rocauc for two classes of a heterophilous set,
-    else accuracy."""
+    metric: str = one_of("auto", "accuracy", "f1_micro", "rocauc", "mse")
+    """What evaluations report; auto: mse for values, f1_micro for multi-label targets, rocauc for two classes of a
+    heterophilous set, else accuracy. mse: y holds values to learn (dataset.targets=values), with squared error as loss.
+    """
     seed: int = 0
     """Seed of weights, dropout and partitioner, in [0, 2^32)."""
     device: str = one_of("auto", "cpu", "cuda")

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from grinnder_cli.config.schema import DatasetConfig
+from grinnder_cli.config.schema import DatasetConfig, RunConfig
 from grinnder_cli.dataset import archive
 from grinnder_cli.dataset.build import edge_work, peak_bytes, write_graph
 from grinnder_cli.dataset.graph import Graph
@@ -22,7 +22,18 @@ from grinnder_cli.dataset.source import Source
 from grinnder_cli.dataset.splits import RULES
 from grinnder_cli.errors import ConfigError, DataError
 
-__all__ = ["Graph", "fingerprint", "is_stored", "load", "load_bytes", "located", "names", "raw_dir", "store_path"]
+__all__ = [
+    "Graph",
+    "fingerprint",
+    "is_stored",
+    "load",
+    "load_bytes",
+    "located",
+    "names",
+    "of_run",
+    "raw_dir",
+    "store_path",
+]
 
 FORMAT = 1
 """Version of the store and of the rules that shape it; part of every fingerprint."""
@@ -111,7 +122,7 @@ def _settings(config: DatasetConfig) -> dict:
         "split_seed": config.split_seed if config.split == "random" else None,
         "split_index": None if config.split in RULES else config.split_index,
         "classes": config.classes,
-    }
+    } | ({"targets": "values"} if config.targets == "values" else {})
 
 
 def located(config: DatasetConfig, data_dir: Path) -> DatasetConfig:
@@ -121,6 +132,12 @@ def located(config: DatasetConfig, data_dir: Path) -> DatasetConfig:
     if config.path is not None or not folder or not fetched.is_dir():
         return config
     return dataclasses.replace(config, path=str(fetched))
+
+
+def of_run(config: RunConfig, data_dir: Path) -> DatasetConfig:
+    """What a run reads: its dataset, located, and whether targets are classes or values."""
+    source = located(config.dataset, data_dir)
+    return dataclasses.replace(source, targets="values") if config.metric == "mse" else source
 
 
 def raw_dir(data_dir: Path) -> Path:

@@ -14,6 +14,7 @@ from grinnder_cli.dataset.features import clean_features, stored_type
 from grinnder_cli.dataset.labels import clean_labels
 from grinnder_cli.dataset.source import BLOCK_BYTES, Sizes, Source
 from grinnder_cli.dataset.splits import RULES, make_split
+from grinnder_cli.dataset.values import clean_values
 from grinnder_cli.errors import DataError
 
 _BLOCKS = 8 * BLOCK_BYTES
@@ -51,11 +52,18 @@ def write_graph(
 
 def _write_nodes(source: Source, config: DatasetConfig, store: Writer, notes: list[str]) -> int:
     raw = source.labels()
-    y = clean_labels(raw, source.num_nodes, source.where, notes)
-    float_labels = raw.dtype.kind == "f"
+    values = config.targets == "values"
+    y = (clean_values if values else clean_labels)(raw, source.num_nodes, source.where, notes)
+    float_labels = values or raw.dtype.kind == "f"
     del raw
     found = {} if config.split in RULES else source.splits()
     split = make_split(found, y, float_labels, config, source.where, notes)
+    store.array("y", y)
+    store.array("train_mask", split.train)
+    store.array("val_mask", split.val)
+    store.array("test_mask", split.test)
+    if values:
+        return 1 if y.ndim == 1 else y.shape[1]
     num_classes = _num_classes(y, source, config)
     train = y[split.train == 1]
     counts = np.bincount(train, minlength=num_classes) if y.ndim == 1 else (train == 1).sum(axis=0)
@@ -63,10 +71,6 @@ def _write_nodes(source: Source, config: DatasetConfig, store: Writer, notes: li
     if unseen:
         shown = ", ".join(map(str, unseen[:5])) + (", ..." if len(unseen) > 5 else "")
         notes.append(f"{len(unseen)} classes have no training node: {shown}")
-    store.array("y", y)
-    store.array("train_mask", split.train)
-    store.array("val_mask", split.val)
-    store.array("test_mask", split.test)
     return num_classes
 
 

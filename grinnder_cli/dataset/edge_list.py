@@ -135,7 +135,7 @@ def _open(config: DatasetConfig) -> Iterator[Source]:
         feature_shape=shape,
         feature_dtype=features.dtype if features else np.dtype(np.float32),
         feature_blocks=features.blocks if features else lambda: _made_features(config.no_features, edges),
-        labels=lambda: read_labels(labels, edges.ids),
+        labels=lambda: read_labels(labels, edges.ids, values=config.targets == "values"),
         splits=lambda: read_split(_split_path(config), edges.ids),
         node_ids=edges.ids.names,
         notes=notes,

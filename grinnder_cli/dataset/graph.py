@@ -25,9 +25,10 @@ class Graph:
         indices: int32 (int64 when N >= 2^31) [E], source of each edge.
         weight: the file's float type [E], or None.
         x: the file's float type [N, F].
-        y: smallest signed int type [N]; -1 = unlabelled. Multi-label: int8 [N, C] of 0 and 1, rows of -1.
+        y: smallest signed int type [N]; -1 = unlabelled. Multi-label: int8 [N, C] of 0 and 1, rows of -1. Regression:
+            float32 or float64 [N] or [N, C], NaN = unlabelled.
         train_mask, val_mask, test_mask: uint8 [N], 1 = member and labelled.
-        num_classes: C.
+        num_classes: C; of a regression the values of a node.
         raw_edges: edges in the file, before undirected and coalesce.
         notes: warnings the loader had for the user, one line each.
     """
@@ -57,7 +58,12 @@ class Graph:
 
     @property
     def multi_label(self) -> bool:
-        return self.y.ndim == 2
+        return self.y.ndim == 2 and not self.regression
+
+    @property
+    def regression(self) -> bool:
+        """y holds values to learn."""
+        return self.y.dtype.kind == "f"
 
     @property
     def num_features(self) -> int:

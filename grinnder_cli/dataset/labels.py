@@ -38,8 +38,9 @@ def clean_labels(y: np.ndarray, num_nodes: int, where: str, notes: list[str]) ->
 
 
 def labelled(y: np.ndarray) -> np.ndarray:
-    """bool [N] of clean labels: which nodes have one."""
-    return (y if y.ndim == 1 else y[:, 0]) >= 0
+    """bool [N] of clean labels or values: which nodes have one."""
+    first = y if y.ndim == 1 else y[:, 0]
+    return ~np.isnan(first) if y.dtype.kind == "f" else first >= 0
 
 
 def _from_matrix(y: np.ndarray, where: str, notes: list[str]) -> np.ndarray:
@@ -74,7 +75,7 @@ def _from_float(y: np.ndarray, where: str, notes: list[str]) -> np.ndarray:
     if bad.any():
         node = int(bad.argmax())
         raise DataError(
-            f"{where}: y of node {node} is {y[node]}: labels must be whole numbers (regression is not supported yet)"
+            f"{where}: y of node {node} is {y[node]}: labels must be whole numbers; set metric=mse to learn values"
         )
     if unlabelled.any():
         notes.append(f"{int(unlabelled.sum())} of {len(y)} labels are NaN: these nodes are unlabelled")

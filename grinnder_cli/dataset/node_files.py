@@ -1,7 +1,7 @@
 """Files beside an edge list: features, labels and a split of its nodes, as .npy, .npz or csv.
 
     features  .npy [N, F] (mapped); .npz with x; csv, a row of F numbers per node
-    labels    .npy [N] or [N, C]; .npz with y; csv, a class per node, or `id,class` in any order
+    labels    .npy [N] or [N, C]; .npz with y; csv, a class (or value) per node, or `id,class` in any order
     split     .npy [N]: 0 train, 1 val, 2 test, else none; .npz with train_mask, val_idx, ...;
               csv, a word (train, val, test, none) or such a number per node, or `id,word` in any order
 
@@ -118,8 +118,8 @@ def label_rows(path: Path) -> int | None:
     return None if table.width == 2 else sum(1 for _ in table.lines())
 
 
-def read_labels(path: Path, ids: NodeIds) -> np.ndarray:
-    """y as the file has it; -1 where a file that names its nodes leaves one out."""
+def read_labels(path: Path, ids: NodeIds, *, values: bool = False) -> np.ndarray:
+    """y as the file has it; -1 (of values NaN) where a file that names its nodes leaves one out."""
     if path.suffix == ".npy":
         return np.array(open_npy(path))
     if path.suffix == ".npz":
@@ -134,12 +134,12 @@ def read_labels(path: Path, ids: NodeIds) -> np.ndarray:
     else:
         words = [words for _, words in table.lines() if len(words) == 2]
         y, named = np.array([word[1] for word in words]).astype(np.float64), np.array([word[0] for word in words])
-    if not np.isnan(y).any() and (y == np.floor(y)).all():
+    if not values and not np.isnan(y).any() and (y == np.floor(y)).all():
         y = y.astype(np.int64)
-    return y if named is None else _placed(y, named, ids, path, -1)
+    return y if named is None else _placed(y, named, ids, path, np.nan if values else -1)
 
 
-def _placed(values: np.ndarray, named: np.ndarray, ids: NodeIds, path: Path, empty: int) -> np.ndarray:
+def _placed(values: np.ndarray, named: np.ndarray, ids: NodeIds, path: Path, empty: float) -> np.ndarray:
     nodes = ids.number(named, path).astype(np.int64)
     bad = (nodes < 0) | (nodes >= ids.num_nodes)
     if bad.any():

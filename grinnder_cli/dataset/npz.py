@@ -2,7 +2,7 @@
 
     edge_index  [2, E] integers (floats that hold whole numbers are taken)
     x           [N, F] floats (integers and booleans become float32)
-    y           [N] or [N, 1], -1 or NaN = unlabelled; one-hot [N, C]
+    y           [N] or [N, 1], -1 or NaN = unlabelled; one-hot or multi-label [N, C]; values [N] or [N, T] (metric=mse)
     {train,val,test}_mask  [N], [N, k] or [k, N];  or  {train,val,test}_idx, lists of node ids
     edge_weight [E], optional
 

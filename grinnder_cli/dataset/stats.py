@@ -43,6 +43,7 @@ def describe(graph: Graph) -> dict[str, Any]:
         "feature_dtype": str(graph.x.dtype),
         "num_classes": graph.num_classes,
         "multi_label": graph.multi_label,
+        "regression": graph.regression,
         "unlabelled_nodes": int(np.count_nonzero(~labelled(graph.y))),
         "train_nodes": int(np.count_nonzero(graph.train_mask)),
         "val_nodes": int(np.count_nonzero(graph.val_mask)),

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.stages import Nodes, Tally
+from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.block import Block, layered
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.operator import ROLES
@@ -26,11 +27,15 @@ class LayerStages:
         self.model, self.spec, self.objective = model, model.spec, objective
         self.terms = objective.terms(train_rows)
         self._layers = layered(model.spec, model, model.seed)
+        self.watch: Watch | None = None
+        """Takes predictions and embeddings of what is computed."""
 
     def _cast(self, x: Tensor) -> Tensor:
         return x.to(next(self.model.parameters()).dtype)
 
     def _count(self, logits: Tensor, target: Tensor, nodes: Nodes, tally: Tally) -> None:
+        if self.watch is not None:
+            self.watch.predictions(self.objective, nodes.id, logits)
         if self.objective.ranked:
             tally.scores[nodes.id] = self.objective.scores(logits)
             tally.kinds[nodes.id] = nodes.role | (target == 1).to(torch.uint8) << len(ROLES)
@@ -63,6 +68,8 @@ class LayerStages:
         grad: Tensor | None,
     ) -> None:
         """The last layer, the loss and its gradient of the logits (into `grad`); tallies the metric."""
+        if self.watch is not None and self.watch.embeddings:
+            self.watch.keep(EMBEDDINGS, nodes.id, x[: block.rows])
         logits = self.layer(self.spec.depth, x, block, nodes, epoch, train)
         self.settle(logits, nodes, tally, train=train, evaluate=evaluate, grad=grad)
 

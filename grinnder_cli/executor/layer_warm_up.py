@@ -2,9 +2,11 @@
 
 import torch
 
+from grinnder_cli.config.schema import OptimizerConfig
 from grinnder_cli.executor.layer_stages import LayerStages
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.stages import Nodes, Tally
+from grinnder_cli.executor.update import Update
 from grinnder_cli.model.block import Block
 from grinnder_cli.model.gcn import GCN
 
@@ -12,7 +14,9 @@ MOST_ROWS = 4096
 """Rows of the made-up block: enough for the libraries to take the paths they will take."""
 
 
-def warm_up_layers(model: GCN, objective: Objective, *, rows: int, dtype: torch.dtype) -> None:
+def warm_up_layers(
+    model: GCN, objective: Objective, settings: OptimizerConfig, *, rows: int, dtype: torch.dtype
+) -> None:
     """Compute and throw away.
 
     Args:
@@ -20,11 +24,11 @@ def warm_up_layers(model: GCN, objective: Objective, *, rows: int, dtype: torch.
     """
     rows = min(rows, MOST_ROWS)
     stages, tally = LayerStages(model, objective, rows), Tally("cpu", nodes=rows, dtype=dtype)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    update = Update(model, settings, epochs=settings.warmup + 1)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    ids, zeros = torch.arange(rows), torch.zeros(rows, dtype=torch.int32)
-    target = torch.zeros(rows * objective.classes, dtype=torch.int8) if objective.multi_label else zeros
+    ids = torch.arange(rows)
+    target = objective.blank(rows, dtype, torch.device("cpu"))
     nodes = Nodes(ids, torch.ones(rows, dtype=dtype), target, torch.ones(rows, dtype=torch.uint8))
     block = Block(indptr=torch.arange(rows + 1), indices=ids.int(), weight=None, scale=nodes.scale)
     for layer in model.spec.layers:
@@ -34,5 +38,5 @@ def warm_up_layers(model: GCN, objective: Objective, *, rows: int, dtype: torch.
         else:
             stages.forward(layer.index, x, block, nodes, 0, True, out)
         stages.backward(layer.index, x, block, nodes, 0, out, wanted=layer.index > 1)
-    optimizer.step()
+    update.step(0)
     tally.scores_pct()

@@ -22,7 +22,9 @@ from grinnder_cli.executor.layer_visit import LayerVisit
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Stages, Tally
+from grinnder_cli.executor.update import Update
 from grinnder_cli.executor.visit import Visit
+from grinnder_cli.executor.watch import Watch
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.layout import offsets, padded
 from grinnder_cli.partitioner.operator import Operator, chunk_file
@@ -42,6 +44,7 @@ class PlannedRunner:
         operator: the blocks.
         ax: the archive of A_hat X where the plan keeps it, else None.
         x_dtype: numpy dtype name of X.
+        update: the optimizer's step.
         objective: loss and metric.
         train_rows: labelled training rows of the whole graph.
         backend: storage.
@@ -60,14 +63,14 @@ class PlannedRunner:
         ax: Path | None,
         x_dtype: str,
         model: GCN,
-        optimizer: torch.optim.Optimizer,
+        update: Update,
         objective: Objective,
         train_rows: int,
         backend: Backend,
         check: Callable[[], None],
         gpu: Gpu | None = None,
     ) -> None:
-        self.model, self.optimizer = model, optimizer
+        self.model, self.optimizer, self._step = model, update.optimizer, update.step
         self._plan, self._schedule, self._check = plan, plan.schedule.fresh(), check
         self._sizes, self._dtypes = operator.sizes, (x_dtype, operator.sizes.dtype)
         self._by_layers = isinstance(plan.program, RegatherProgram)
@@ -122,7 +125,7 @@ class PlannedRunner:
         for at, visit in enumerate(visits):
             step = visit.step
             if at == actions.step_at:
-                trained = self._update()
+                trained = self._update(epoch)
             if step.op is Op.BACKWARD and (at == 0 or actions.steps[at - 1].step.op is not Op.BACKWARD):
                 split = self._mark()
             # With one forward for both, what follows the update is the next epoch's training forward.
@@ -133,7 +136,7 @@ class PlannedRunner:
                 self._kept = now
             visit.run(self._stages, after if late else train, now)
         if actions.step_at == len(actions.steps):
-            trained = self._update()
+            trained = self._update(epoch)
         self._host.settle()
         if self._device:
             self._device.gpu.order(COMPUTE, self._device.gpu.record(OUT))  # the last copies belong to the epoch
@@ -151,7 +154,7 @@ class PlannedRunner:
         return EpochResult(
             epoch=epoch,
             train_loss=loss,
-            score_pct=after.scores_pct() if evaluated else None,
+            **(after.report(self._stages.objective) if evaluated else {}),
             epoch_time_s=forward + backward,
             forward_s=forward,
             backward_s=backward,
@@ -165,6 +168,25 @@ class PlannedRunner:
             ),
             predicted=actions.traffic,
         )
+
+    def evaluate(self, watch: Watch) -> dict[str, Any]:
+        """The one epoch of a plan that only evaluates; the metric, as in `EpochResult`.
+
+        Args:
+            watch: takes predictions and, where asked for, embeddings.
+
+        Raises:
+            StorageError: a transfer failed.
+        """
+        stages, tally = self._stages, self._tallies[1]
+        stages.watch = watch
+        tally.clear()
+        for visit in self._visits(self._schedule.next_epoch()):
+            visit.run(stages, tally, 0)
+        self._host.settle()
+        if self._device:
+            self._device.gpu.synchronize()
+        return tally.report(stages.objective)
 
     def _mark(self) -> Any:
         """Now: on the clock, or in what a device has been given to do."""
@@ -215,10 +237,9 @@ class PlannedRunner:
         kind = LayerVisit if self._by_layers else HostVisit
         return kind(self._host, self._sizes, self._dtypes, actions)
 
-    def _update(self) -> Any:
+    def _update(self, epoch: int) -> Any:
         """One optimizer step; returns when it was done."""
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
+        self._step(epoch)
         return self._mark()
 
     def close(self) -> None:

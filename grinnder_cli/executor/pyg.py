@@ -6,6 +6,7 @@ that a difference between their curves is a difference in exactness.
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from grinnder_cli.errors import ConfigError
 from grinnder_cli.executor.objective import Objective, ranking_pct
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Tally
+from grinnder_cli.executor.update import Update
+from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.simulate import Traffic
@@ -26,24 +29,25 @@ class PyGRunner:
 
     Args:
         layout: "csr" (torch sparse CSR, gcn_norm as values) or "edge_index" (with gcn_norm as edge_weight).
+        update: the optimizer's step.
         objective: loss and metric.
         evaluate: whether an epoch, counted from 0, is evaluated.
         check: called between forward, backward and evaluation; raises to stop.
     """
 
     def __init__(
-        self, graph: Graph, layout: str, model: GCN, optimizer: torch.optim.Optimizer,
+        self, graph: Graph, layout: str, model: GCN, update: Update,
         objective: Objective, *, evaluate: Callable[[int], bool], check: Callable[[], None],
     ) -> None:  # fmt: skip
         from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
         parameter = next(model.parameters())
         dtype, self._device = parameter.dtype, parameter.device
-        self.model, self.optimizer, self._due, self._check = model, optimizer, evaluate, check
-        self._objective = objective
+        self.model, self.optimizer, self._step = model, update.optimizer, update.step
+        self._due, self._check, self._objective = evaluate, check, objective
         masks = (torch.from_numpy(np.array(getattr(graph, f"{role}_mask"))).bool() for role in ROLES)
         self._masks = [mask.to(self._device) for mask in masks]
-        self._y = torch.from_numpy(np.array(graph.y)).to(self._device)
+        self._y = objective.targets(torch.from_numpy(np.array(graph.y)).to(self._device), graph.num_nodes)
         self._x = torch.from_numpy(np.array(graph.x)).to(self._device, dtype)
         dst = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
         edge_index = torch.from_numpy(np.stack([np.asarray(graph.indices).astype(np.int64), dst]))
@@ -70,21 +74,20 @@ class PyGRunner:
         self._check()
         start = self._now()
         self.model.train()
-        self.optimizer.zero_grad()
         picked = self._masks[0]
         loss = self._objective.mean_loss(self._logits(epoch)[picked], self._y[picked])
         self._check()
         forward = self._now()
         loss.backward()
-        self.optimizer.step()
+        self._step(epoch)
         trained = self._now()
         self._check()
-        score = self._evaluate(epoch) if self._due(epoch) else None
+        score = self._evaluate(epoch) if self._due(epoch) else {}
         end = self._now()
         return EpochResult(
             epoch=epoch,
             train_loss=float(loss.detach()),
-            score_pct=score,
+            **score,
             epoch_time_s=trained - start,
             forward_s=forward - start,
             backward_s=trained - forward,
@@ -109,15 +112,35 @@ class PyGRunner:
         return self.model(self._x, self._adjacency, epoch)
 
     @torch.no_grad()
-    def _evaluate(self, epoch: int) -> tuple[float | None, ...]:
+    def evaluate(self, watch: Watch) -> dict[str, Any]:
+        """One evaluation forward; the metric, as in `EpochResult`.
+
+        Args:
+            watch: takes predictions and, where asked for, what the last convolution reads.
+        """
+        hidden: list[Tensor] = []
+        with self.model.convs[-1].register_forward_pre_hook(lambda _, args: hidden.append(args[0])):
+            self.model.eval()
+            logits = self._logits(0)
+        ids = torch.arange(len(logits))
+        watch.predictions(self._objective, ids, logits)
+        if watch.embeddings:
+            watch.keep(EMBEDDINGS, ids, hidden[0])
+        return self._scored(logits)
+
+    @torch.no_grad()
+    def _evaluate(self, epoch: int) -> dict[str, Any]:
         self.model.eval()
-        logits, tally = self._logits(epoch), Tally()
+        return self._scored(self._logits(epoch))
+
+    def _scored(self, logits: Tensor) -> dict[str, Any]:
+        tally = Tally()
         if self._objective.ranked:
             scores = self._objective.scores(logits)
-            return tuple(ranking_pct(scores[mask], self._y[mask] == 1) for mask in self._masks)
+            return {"score_pct": tuple(ranking_pct(scores[mask], self._y[mask] == 1) for mask in self._masks)}
         for role, mask in enumerate(self._masks):
-            tally.correct[role], tally.counted[role] = map(int, self._objective.count(logits, self._y, mask))
-        return tally.scores_pct()
+            tally.correct[role], tally.counted[role] = self._objective.count(logits, self._y, mask)
+        return tally.report(self._objective)
 
     def close(self) -> None:
         """Nothing to release."""

@@ -12,8 +12,9 @@ class EpochResult:
     Attributes:
         epoch: counted from 0.
         train_loss: of the training forward, before the epoch's update.
-        score_pct: the metric of (train, val, test) after the update, per cent; None when not evaluated, an entry None
-            without rows.
+        score_pct: the metric of (train, val, test) after the update, per cent; None when not evaluated, or where it is
+            no share; an entry None without rows.
+        mse: the same of metric=mse, as it is.
         epoch_time_s: training, evaluation excluded.
         forward_s, backward_s, eval_s: its parts.
         compute_s, gather_s, read_wait_s, write_wait_s, python_s: the same time by purpose, evaluation included.
@@ -24,7 +25,6 @@ class EpochResult:
 
     epoch: int
     train_loss: float
-    score_pct: tuple[float | None, ...] | None
     epoch_time_s: float
     forward_s: float
     backward_s: float
@@ -36,6 +36,8 @@ class EpochResult:
     python_s: float
     measured: Traffic
     predicted: Traffic
+    score_pct: tuple[float | None, ...] | None = None
+    mse: tuple[float | None, ...] | None = None
     copy_s: float = 0.0
     h2d_bytes: int = 0
     d2h_bytes: int = 0

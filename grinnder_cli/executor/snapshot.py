@@ -20,7 +20,9 @@ from grinnder_cli.executor.layer_stages import LayerStages
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Nodes, Tally
+from grinnder_cli.executor.update import Update
 from grinnder_cli.executor.visit import TORCH
+from grinnder_cli.executor.watch import Watch
 from grinnder_cli.model.block import Block
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.model.spec import ModelSpec
@@ -110,6 +112,7 @@ class SnapshotRunner:
     Args:
         operator: the blocks.
         x_dtype: numpy dtype name of X.
+        update: the optimizer's step.
         objective: loss and metric.
         train_rows: labelled training rows of the whole graph.
         backend: storage.
@@ -118,10 +121,11 @@ class SnapshotRunner:
     """
 
     def __init__(
-        self, operator: Operator, x_dtype: str, model: GCN, optimizer: torch.optim.Optimizer, objective: Objective,
+        self, operator: Operator, x_dtype: str, model: GCN, update: Update, objective: Objective,
         train_rows: int, backend: Backend, *, evaluate: Callable[[int], bool], check: Callable[[], None],
     ) -> None:  # fmt: skip
-        self.model, self.optimizer, self._due, self._check = model, optimizer, evaluate, check
+        self.model, self.optimizer, self._step = model, update.optimizer, update.step
+        self._due, self._check = evaluate, check
         self._operator, self._sizes, self._x_dtype = operator, operator.sizes, np.dtype(x_dtype)
         self._stages = LayerStages(model, objective, train_rows)
         self._dtype = next(model.parameters()).dtype
@@ -145,13 +149,12 @@ class SnapshotRunner:
         outputs, grads = self._train_forward(epoch, tally)
         forward = time.perf_counter()
         self._backward(outputs, grads)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
+        self._step(epoch)
         trained = time.perf_counter()
-        score = self._evaluate(epoch) if self._due(epoch) else None
+        score = self._evaluate(epoch) if self._due(epoch) else {}
         end = time.perf_counter()
         return EpochResult(
-            epoch=epoch, train_loss=float(tally.loss) / self._stages.terms, score_pct=score,
+            epoch=epoch, train_loss=float(tally.loss) / self._stages.terms, **score,
             epoch_time_s=trained - start, forward_s=forward - start, backward_s=trained - forward,
             eval_s=end - trained, compute_s=end - start, gather_s=0.0, read_wait_s=0.0, write_wait_s=0.0, python_s=0.0,
             measured=Traffic(self._store.read_bytes - read, self._store.write_bytes - write), predicted=Traffic(),
@@ -198,8 +201,17 @@ class SnapshotRunner:
 
         return add
 
+    def evaluate(self, watch: Watch) -> dict[str, Any]:
+        """One evaluation forward; the metric, as in `EpochResult`.
+
+        Args:
+            watch: takes predictions and, where asked for, embeddings.
+        """
+        self._stages.watch = watch
+        return self._evaluate(0)
+
     @torch.no_grad()
-    def _evaluate(self, epoch: int) -> tuple[float | None, ...]:
+    def _evaluate(self, epoch: int) -> dict[str, Any]:
         tally = Tally(nodes=self._stages.objective.nodes, dtype=self._dtype)
         below: Tensor | None = None
         for layer in self.model.spec.layers:
@@ -208,11 +220,13 @@ class SnapshotRunner:
                 self._check()
                 nodes, block, members = self._bring(p)
                 own = slice(int(self._first[p]), int(self._first[p + 1]))
-                made[own] = self._stages.layer(layer.index, self._rows(below, p, members), block, nodes, epoch, False)
+                x = self._rows(below, p, members)
                 if layer.index == self.model.spec.depth:
-                    self._stages.settle(made[own], nodes, tally, train=False, evaluate=True, grad=None)
+                    self._stages.loss(x, block, nodes, tally, epoch, train=False, evaluate=True, grad=None)
+                else:
+                    self._stages.forward(layer.index, x, block, nodes, epoch, False, made[own])
             below = made
-        return tally.scores_pct()
+        return tally.report(self._stages.objective)
 
     # ------------------------------------------------------------------ a part
     def _chunk(self, name: str, part: int) -> np.ndarray:

@@ -8,11 +8,13 @@ Shapes: n own rows, h halo rows; widths from `ModelSpec`; z [n, exchanged], y [n
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from grinnder_cli.executor.objective import Objective, ranking_pct
+from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.device import device_rows
@@ -24,7 +26,7 @@ class Tally:
 
     Attributes:
         loss: float64 scalar, sum over labelled training rows.
-        correct, counted: int64 [3], numerator and denominator of the metric per role (train, val, test).
+        correct, counted: float64, int64 [3], numerator and denominator of the metric per role (train, val, test).
         scores: float [N] by original id, where the metric ranks.
         kinds: uint8 [N], role bits and, from bit 3, the class.
 
@@ -38,12 +40,20 @@ class Tally:
         self.scores = torch.zeros(nodes, dtype=dtype, device=device)
         self.kinds = torch.zeros(nodes, dtype=torch.uint8, device=device)
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
-        self.correct, self.counted = (torch.zeros(len(ROLES), dtype=torch.int64, device=device) for _ in range(2))
+        self.correct = torch.zeros(len(ROLES), dtype=torch.float64, device=device)
+        self.counted = torch.zeros(len(ROLES), dtype=torch.int64, device=device)
 
     def clear(self) -> None:
         """Begin again, in the same memory."""
         for sums in (self.loss, self.correct, self.counted):
             sums.zero_()
+
+    def report(self, objective: Objective) -> dict[str, Any]:
+        """The metric of every role, under its name in `EpochResult`."""
+        if not objective.lower_is_better:
+            return {"score_pct": self.scores_pct()}
+        sums = zip(self.correct.tolist(), self.counted.tolist(), strict=True)
+        return {"mse": tuple(error / counted if counted else None for error, counted in sums)}
 
     def scores_pct(self) -> tuple[float | None, ...]:
         """The metric of every role, per cent; None where there is nothing to score."""
@@ -60,7 +70,8 @@ class Nodes:
     """Per-node input of a part.
 
     Shapes:
-        id: int64 [n]; scale: dtype [n]; y: int32 [n] (multi-label int8 [n * C]); role: uint8 [n], bits as in ROLES.
+        id: int64 [n]; scale: dtype [n]; y: int32 [n] (multi-label int8, values float [n * C]); role: uint8 [n], bits
+            as in ROLES.
     """
 
     id: Tensor
@@ -82,6 +93,8 @@ class Stages:
     def __init__(self, model: GCN, ax: bool, objective: Objective, train_rows: int) -> None:
         self.model, self.spec, self.ax, self.objective = model, model.spec, ax, objective
         self.terms = objective.terms(train_rows)
+        self.watch: Watch | None = None
+        """Takes predictions and embeddings of what is computed."""
         weight = next(model.parameters())
         rows = device_rows if weight.is_cuda else local_rows
         self._rows = rows(self.spec, weight.element_size())
@@ -142,10 +155,14 @@ class Stages:
         """Z_l -> Y_{l+1}, scaled for sending, into `y`; h_l into `carry` where the next layer has a residual."""
         for rows in self._stretches(len(z)):
             own = None if skip is None else self._cast(skip[rows])
-            sent, h = self._local(index, z[rows], own, nodes, rows, epoch, train, carry is not None)
+            watched = self.watch is not None and self.watch.embeddings and index == self.spec.depth - 1
+            sent, h = self._local(index, z[rows], own, nodes, rows, epoch, train, carry is not None or watched)
             if carry is not None:
                 assert h is not None
                 carry[rows] = h
+            if watched:
+                assert h is not None and self.watch is not None
+                self.watch.keep(EMBEDDINGS, nodes.id[rows], h)
             self._send(index + 1, sent, y[rows])
 
     def loss(self, z: Tensor, nodes: Nodes, tally: Tally, *, train: bool, evaluate: bool, dz: Tensor | None) -> None:
@@ -175,6 +192,8 @@ class Stages:
                     torch.mul(leaf.grad, nodes.scale[rows, None], out=dz[rows])
 
     def _count(self, logits: Tensor, target: Tensor, role: Tensor, ids: Tensor, tally: Tally) -> None:
+        if self.watch is not None:
+            self.watch.predictions(self.objective, ids, logits)
         if self.objective.ranked:
             tally.scores[ids] = self.objective.scores(logits)
             tally.kinds[ids] = role | (target == 1).to(torch.uint8) << len(ROLES)

@@ -6,15 +6,26 @@ as buffers of a processor's threads do: hence the run's own widths and number of
 
 import torch
 
+from grinnder_cli.config.schema import OptimizerConfig
 from grinnder_cli.executor.gpu import COMPUTE, Gpu, Segment
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.stages import Nodes, Stages, Tally
+from grinnder_cli.executor.update import Update
 from grinnder_cli.model.gcn import build
 from grinnder_cli.model.kernels import gather_rows, spmm
 from grinnder_cli.model.spec import ModelSpec
 
 
-def warm_up(spec: ModelSpec, objective: Objective, *, ax: bool, rows: int, dtype: torch.dtype, gpu: Gpu | None) -> None:
+def warm_up(
+    spec: ModelSpec,
+    objective: Objective,
+    settings: OptimizerConfig,
+    *,
+    ax: bool,
+    rows: int,
+    dtype: torch.dtype,
+    gpu: Gpu | None,
+) -> None:
     """Compute and throw away.
 
     Args:
@@ -25,16 +36,13 @@ def warm_up(spec: ModelSpec, objective: Objective, *, ax: bool, rows: int, dtype
     device = gpu.device if gpu else torch.device("cpu")
     model = build(spec, 0, dtype).to(device)
     stages, tally = Stages(model, ax, objective, rows), Tally(device, nodes=rows, dtype=dtype)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    update = Update(model, settings, epochs=settings.warmup + 1)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     ids = torch.arange(rows, device=device)
     zeros = torch.zeros(rows, dtype=torch.int32, device=device)
     scale, role = torch.ones(rows, dtype=dtype, device=device), torch.ones(rows, dtype=torch.uint8, device=device)
-    target = zeros
-    if objective.multi_label:
-        target = torch.zeros(rows * objective.classes, dtype=torch.int8, device=device)
-    nodes = Nodes(ids, scale, target, role)
+    nodes = Nodes(ids, scale, objective.blank(rows, dtype, device), role)
     indptr = torch.arange(rows + 1, device=device)
 
     def some(width: int) -> torch.Tensor:
@@ -66,7 +74,7 @@ def warm_up(spec: ModelSpec, objective: Objective, *, ax: bool, rows: int, dtype
         x, y = some(spec.layer(1).d_in), some(spec.layer(1).exchanged)
         stages.enter(x, nodes, y)
         stages.backward_enter(y, x, nodes)
-    optimizer.step()
+    update.step(0)
     tally.scores_pct()
     for parameter in model.parameters():  # as a checkpoint does
         parameter.detach().cpu()

@@ -8,8 +8,8 @@ Shapes: part p has n rows; its block has columns [own n | halo], halo sorted by 
 and edges sorted by (row, column), equal edges in the order of the file.
 
 Chunks of part p (payload layouts below):
-    nodes     id int64 [n] original ids, scale [n], y int32 [n] (multi-label int8 [n * C]), role uint8 [n] (bits:
-              train, val, test)
+    nodes     id int64 [n] original ids, scale [n], y int32 [n] (multi-label int8 [n * C], values float [n * C]),
+              role uint8 [n] (bits: train, val, test)
     topo_in   indptr int64 [n+1], indices int32 [edges], weight [edges] if weighted
     recv_in   rows int32: for each owner in order, its rows that p reads
     send_in   rows int32: for each reader in order, p's rows that it reads
@@ -46,7 +46,7 @@ class OperatorSizes:
         weighted: edges carry values.
         dtype: of scale, weight and A_hat X.
         features: (width, itemsize) of X.
-        label_columns: C of multi-label targets, 0 where a node has one class.
+        targets: (numpy dtype name, columns) of y.
     """
 
     rows: np.ndarray
@@ -58,7 +58,7 @@ class OperatorSizes:
     weighted: bool
     dtype: str
     features: tuple[int, int]
-    label_columns: int = 0
+    targets: tuple[str, int] = ("int32", 1)
 
     @property
     def parts(self) -> int:
@@ -90,7 +90,8 @@ class OperatorSizes:
         """Arrays in the chunk of constant `name`."""
         n = int(self.rows[part])
         if name == "nodes":
-            y = ("y", "int8", n * self.label_columns) if self.label_columns else ("y", "int32", n)
+            y_dtype, columns = self.targets
+            y = ("y", y_dtype, n * columns)
             return Layout((("id", "int64", n), ("scale", self.dtype, n), y, ("role", "uint8", n)))
         kind, side = name.split("_")
         halo = self.halo_in if side == "in" else self.halo_out
@@ -148,8 +149,15 @@ def operator_sizes(graph: Graph, part: Partition, *, loops: str, weighted: bool,
         weighted=weighted and graph.weight is not None,
         dtype=dtype,
         features=(graph.num_features, graph.x.dtype.itemsize),
-        label_columns=graph.num_classes if graph.multi_label else 0,
+        targets=_targets(graph, dtype),
     )
+
+
+def _targets(graph: Graph, dtype: str) -> tuple[str, int]:
+    """How y lies in memory: values as the graph has them, but never wider than what they are compared with."""
+    if graph.regression:
+        return min(graph.y.dtype.name, dtype, key=lambda name: np.dtype(name).itemsize), graph.num_classes
+    return ("int8", graph.num_classes) if graph.multi_label else ("int32", 1)
 
 
 def store_key(part: Partition, sizes: OperatorSizes) -> str:

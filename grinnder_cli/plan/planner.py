@@ -132,6 +132,7 @@ def make_plan(
     device_budget: int | None = None,
     first: int = 0,
     scored: int = 0,
+    training: bool = True,
 ) -> Plan:
     """Choose ax, exchange, what is computed again, cache and what stays on the device, and predict the run.
 
@@ -140,6 +141,7 @@ def make_plan(
         device_budget: device memory the run may use, bytes; None: visits are computed in host memory.
         first: the epoch this process starts with, counted from 0.
         scored: nodes whose scores an evaluation keeps.
+        training: False: every epoch is an evaluation forward; layer 1 reads what it reads in training.
 
     Returns:
         The plan; check `fits`. Where the budget is too small the plan shows the least that works.
@@ -162,11 +164,11 @@ def make_plan(
         if by_layers:
             return RegatherProgram(
                 model=model, sizes=sizes, itemsize=itemsize, ax=False, gathered=gathered, first=first, last=until,
-                eval_every=config.eval_every, scored=scored, snapshots=method == "hongtu",
+                eval_every=config.eval_every, scored=scored, training=training, snapshots=method == "hongtu",
             )  # fmt: skip
         plain = PullProgram(
             model=model, sizes=sizes, itemsize=itemsize, ax=ax, gathered=gathered, recomputed=recomputed - gathered,
-            first=first, last=until, eval_every=config.eval_every, scored=scored,
+            first=first, last=until, eval_every=config.eval_every, scored=scored, training=training,
         )  # fmt: skip
         if device_budget is None:
             return plain

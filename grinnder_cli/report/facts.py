@@ -60,6 +60,7 @@ def _result(status: dict[str, Any], summary: dict[str, Any]) -> Rows:
     state = status.get("state", "unknown")
     if state != "complete":
         yield "state", f"{state}, exit code {status.get('exit_code')}: {status.get('message') or 'no message'}"
+    shares = False
     for key, label in (
         ("test_acc_at_best_val_pct", "test accuracy at best validation"),
         ("best_val_acc_pct", "best validation accuracy"),
@@ -67,11 +68,22 @@ def _result(status: dict[str, Any], summary: dict[str, Any]) -> Rows:
         ("val_acc_pct", "validation accuracy, last epoch"),
     ):
         if summary.get(key) is not None:
+            shares = True
             yield label, f"{summary[key]:.2f} %"
+    for key, label in (
+        ("test_metric_at_best_val", "test {} at best validation"),
+        ("best_val_metric", "best validation {}"),
+        ("test_metric", "test {}, last epoch"),
+        ("val_metric", "validation {}, last epoch"),
+    ):
+        if not shares and summary.get(key) is not None:
+            yield label.format(summary.get("metric", "metric")), f"{summary[key]:.6g}"
     if summary.get("train_loss") is not None:
         yield "training loss", f"{summary['train_loss']:.6g}"
     if summary.get("epochs") is not None:
         yield "epochs", str(summary["epochs"])
+    if summary.get("stopped_early"):
+        yield "end", summary["stopped_early"]
 
 
 def _settings(config: dict[str, Any]) -> Rows:

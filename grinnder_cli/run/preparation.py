@@ -114,13 +114,19 @@ def host_budget(config: RunConfig) -> Limit:
 
 
 def prepare_run(
-    config: RunConfig, *, first: int = 0, check: Check = lambda: None, within_budget: bool = True
+    config: RunConfig,
+    *,
+    first: int = 0,
+    check: Check = lambda: None,
+    within_budget: bool = True,
+    training: bool = True,
 ) -> Prepared:
     """Load, partition and plan.
 
     Args:
         first: the epoch this process starts with, counted from 0.
         check: called between phases; raises to stop.
+        training: False: plan evaluation forwards only.
         within_budget: refuse preparation that needs more than memory.host; a plan that is only looked at need not.
 
     Raises:
@@ -132,7 +138,7 @@ def prepare_run(
     folder, budget, method = data_dir(config.data), host_budget(config), resolved_method(config)
     device = device_limit(config, planning=not within_budget)
     afford = _afford if within_budget else _ignore
-    source = dataset.located(config.dataset, folder)
+    source = dataset.of_run(config, folder)
     if not dataset.is_stored(source, folder):
         needs = dataset.load_bytes(source, budget.bytes)
         afford(f"preparing dataset {source.name}", needs, budget)
@@ -151,7 +157,9 @@ def prepare_run(
         parts = int(counts[-1])
         part, seconds = _partition(config, graph, parts, folder, budget, check, afford)
         sizes = operator_sizes(graph, part, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
-        plan = _plan(config, model, objective, sizes, budget, device, first) if method not in UNPLANNED else None
+        plan = (
+            _plan(config, model, objective, sizes, budget, device, first, training) if method not in UNPLANNED else None
+        )
         if plan is None or plan.fits or config.parts != "auto" or 2 * parts > graph.num_nodes:
             break
         host = plan.capacity < 0 or plan.device is None
@@ -186,9 +194,19 @@ def _plan(
     budget: Limit,
     device: Limit | None,
     first: int,
+    training: bool = True,
 ) -> Plan:
     allowed = device.bytes if device else None
-    return make_plan(config, model, sizes, budget.bytes, device_budget=allowed, first=first, scored=objective.nodes)
+    return make_plan(
+        config,
+        model,
+        sizes,
+        budget.bytes,
+        device_budget=allowed,
+        first=first,
+        scored=objective.nodes,
+        training=training,
+    )
 
 
 def _partition(

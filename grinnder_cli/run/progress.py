@@ -183,7 +183,13 @@ def epoch_line(row: EpochMetrics, last_epoch: int | None) -> str:
 
 def _result(row: EpochMetrics) -> str:
     shown = [] if row.train_loss is None else [f"loss {row.train_loss:.4f}"]
-    for name, value in (("train", row.train_acc_pct), ("val", row.val_acc_pct), ("test", row.test_acc_pct)):
-        if value is not None:
-            shown.append(f"{name} {value:.2f} %")
+    for name, share, metric in (
+        ("train", row.train_acc_pct, row.train_metric),
+        ("val", row.val_acc_pct, row.val_metric),
+        ("test", row.test_acc_pct, row.test_metric),
+    ):
+        if share is not None:
+            shown.append(f"{name} {share:.2f} %")
+        elif metric is not None:
+            shown.append(f"{name} {metric:.6g}")
     return " ".join(shown)

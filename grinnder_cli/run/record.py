@@ -15,6 +15,7 @@ from grinnder_cli.run.memory import Limit, PeakSampler
 from grinnder_cli.run.metrics import EpochMetrics, MetricsFile
 from grinnder_cli.run.preparation import Prepared
 from grinnder_cli.run.progress import Progress
+from grinnder_cli.run.selection import Selection
 from grinnder_cli.storage.store import Backend
 
 SCHEMA_VERSION = 1
@@ -28,7 +29,7 @@ def epoch_row(result: EpochResult, peak_host_bytes: int) -> EpochMetrics:
         peak_host_bytes: of this epoch, above the baseline.
     """
     score = result.score_pct or (None, None, None)
-    share = [None if value is None else value / 100 for value in score]
+    share = result.mse or [None if value is None else value / 100 for value in score]
     spent = result.compute_s + result.gather_s + result.read_wait_s + result.write_wait_s + result.python_s
     spent += result.copy_s
     return EpochMetrics(
@@ -64,9 +65,11 @@ def epoch_row(result: EpochResult, peak_host_bytes: int) -> EpochMetrics:
 
 
 def summary(
+    config: RunConfig,
     prepared: Prepared,
     run: RunDirectory,
     metrics: MetricsFile,
+    selection: Selection,
     results: list[EpochResult],
     backend: Backend | None,
     memory: PeakSampler,
@@ -76,16 +79,17 @@ def summary(
 
     Args:
         metrics: every epoch of the run, those of earlier processes too.
+        selection: has seen all of them.
         results: this process's epochs.
         backend: storage, None where the method needs none.
         prepare_s: seconds from the plan to the first epoch.
     """
     rows = metrics.read()
-    scored = [row for row in rows if row.val_acc_pct is not None]
-    best = max(scored, key=lambda row: row.val_acc_pct or 0.0) if scored else None
+    best = selection.best
     times = [row.epoch_time_s for row in (rows[1:] or rows) if row.epoch_time_s is not None]
     measured = sum((result.measured for result in results), Traffic())
-    predicted = prepared.plan.total if prepared.plan else Traffic()
+    # A run that stopped early has moved what was planned for the epochs it ran.
+    predicted = sum(prepared.plan.epochs[: len(results)], Traffic()) if prepared.plan else Traffic()
     last = rows[-1]
     # The last epoch leaves nothing for a next one to find, so the one before it is the typical one.
     steady = results[-2 if len(results) > 2 else -1].measured if results else Traffic()
@@ -98,7 +102,13 @@ def summary(
         "test_acc_pct": last.test_acc_pct,
         "best_val_acc_pct": best.val_acc_pct if best else None,
         "test_acc_at_best_val_pct": best.test_acc_pct if best else None,
+        "val_metric": last.val_metric,
+        "test_metric": last.test_metric,
+        "best_val_metric": best.val_metric if best else None,
+        "test_metric_at_best_val": best.test_metric if best else None,
+        "best_epoch": selection.best_epoch,
         "epochs": last.epoch,
+        "stopped_early": selection.reason(last.epoch, config.epochs),
         "epoch_time_s": statistics.median(times) if times else None,
         "num_nodes": prepared.graph.num_nodes,
         "num_edges": prepared.graph.num_edges,
@@ -149,9 +159,12 @@ def first_screen(
     native, why = native_status()
     if not native:
         progress.warn(why)
+    learnt = f"{graph.num_classes} classes"
+    if graph.regression:
+        learnt = "a value per node" if graph.num_classes == 1 else f"{graph.num_classes} values per node"
     say(
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges ({graph.raw_edges:,} in the "
-        f"file), {graph.num_features} features, {graph.num_classes} classes, {prepared.train_rows:,} training nodes"
+        f"file), {graph.num_features} features, {learnt}, {prepared.train_rows:,} training nodes"
     )
     widths = " -> ".join(str(layer.d_in) for layer in prepared.model.layers) + f" -> {graph.num_classes}"
     say(f"model {prepared.model.name} {widths}, {prepared.model.parameter_count:,} parameters, {config.dtype}")

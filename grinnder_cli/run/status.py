@@ -20,7 +20,7 @@ class Status:
         config_hash: sha256 of settings, package version and data; equal hashes are equal runs.
         exit_code: of the worker, 128 + n after signal n; None while it has not ended.
         signal: name of the signal that ended it.
-        message: the error's line.
+        message: the error's line; of a complete run, why it ended before its last epoch.
         epoch: last epoch with a row in metrics.csv.
         pid, host: the worker's.
         created_at, started_at, ended_at: UTC, ISO 8601.

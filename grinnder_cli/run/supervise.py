@@ -10,6 +10,7 @@ from types import FrameType
 
 from grinnder_cli.run import numerics, status
 from grinnder_cli.run.directory import RunDirectory
+from grinnder_cli.run.request import PredictionRequest
 from grinnder_cli.run.signals import STOP_SIGNALS
 from grinnder_cli.run.worker import PARENT_VARIABLE
 
@@ -27,16 +28,34 @@ def run_worker(run: RunDirectory, *, resume: bool = False, cwd: str | None = Non
         resume: continue from the newest checkpoint.
         cwd: working directory that relative paths of the configuration refer to; None: ours.
     """
-    command = [sys.executable, "-m", "grinnder_cli.run.worker", str(run.path.absolute())]
+    code, received = _work(run, ["--resume"] * resume, cwd, stdout=2)
+    return _final_status(run, code, received)
+
+
+def run_prediction(run: RunDirectory, request: PredictionRequest, *, cwd: str | None = None) -> int:
+    """Predict with `run` in a process of its own, which prints the result; its exit code.
+
+    Args:
+        run: a run that nobody holds; its status stays as it is.
+        cwd: as in `run_worker`.
+    """
+    code, _ = _work(run, ["--predict", request.to_text()], cwd, stdout=None)
+    if code < 0:
+        print(f"grinnder: killed by {signal.Signals(-code).name}; see {run.train_log}", file=sys.stderr, flush=True)
+    return 128 - code if code < 0 else code
+
+
+def _work(run: RunDirectory, words: list[str], cwd: str | None, stdout: int | None) -> tuple[int, list[int]]:
+    """(exit code of a worker, signals that arrived meanwhile)."""
+    command = [sys.executable, "-m", "grinnder_cli.run.worker", str(run.path.absolute()), *words]
     environment = os.environ | numerics.environment(os.environ) | {PARENT_VARIABLE: str(os.getpid())}
     # A checkout that is not installed must be found also from another working directory.
     environment["PYTHONPATH"] = os.pathsep.join([_PACKAGE_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
     with _Relay() as relay:
-        worker = subprocess.Popen(command + ["--resume"] * resume, env=environment, cwd=cwd, stdin=subprocess.DEVNULL,
-                                  stdout=2, start_new_session=True)  # fmt: skip
+        worker = subprocess.Popen(command, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, stdout=stdout,
+                                  start_new_session=True)  # fmt: skip
         relay.to(worker)
-        code = _wait(worker)
-        return _final_status(run, code, relay.received)
+        return _wait(worker), relay.received
 
 
 def _wait(worker: subprocess.Popen) -> int:

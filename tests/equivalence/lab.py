@@ -26,17 +26,19 @@ from grinnder_cli.config.schema import (
 )
 from grinnder_cli.plan.planner import make_plan
 from grinnder_cli.plan.simulate import Traffic
-from grinnder_cli.run import training
+from grinnder_cli.run import building
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.memory import Limit
 from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
 
 
 def hard_graph(path: Path, *, nodes: int = 60, edges: int = 400, features: int = 11, classes: int = 5, seed: int = 0,
-               weighted: bool = True, dtype: str = "float64", multi_label: bool = False) -> Path:  # fmt: skip
+               weighted: bool = True, dtype: str = "float64", multi_label: bool = False,
+               values: int = 0) -> Path:  # fmt: skip
     """Directed, weighted (zeros among them), with self loops, duplicate edges and isolated nodes.
 
-    Multi-label: `classes` columns of 0 and 1; the last five nodes have no labels and are in no split.
+    Multi-label: `classes` columns of 0 and 1; the last five nodes have no labels and are in no split. Values: so many
+    per node, [N] if one; every seventh node has none, whatever split it is in.
     """
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, nodes - 5, (2, edges))  # the last five nodes have no edge
@@ -59,6 +61,10 @@ def hard_graph(path: Path, *, nodes: int = 60, edges: int = 400, features: int =
         arrays["y"][-5:] = -1
         for name in ("train_mask", "val_mask", "test_mask"):
             arrays[name][-5:] = False
+    if values:
+        y = rng.standard_normal((nodes, values)) * 3
+        y[::7] = np.nan
+        arrays["y"] = y[:, 0] if values == 1 else y
     np.savez(path, **arrays)
     return path
 
@@ -113,16 +119,16 @@ def run(cfg: RunConfig, gpu: LazyGpu | None = None) -> Outcome:
             budget = Limit(bytes=int(cfg.memory.device), source="memory.device")
             plan = make_plan(cfg, prepared.model, prepared.sizes, prepared.budget.bytes, device_budget=budget.bytes)
             prepared = replace(prepared, plan=plan)
-            stack.enter_context(mock.patch.object(training, "open_gpu", lambda: gpu))
+            stack.enter_context(mock.patch.object(building, "open_gpu", lambda: gpu))
         require_fit(cfg, prepared)
-        runner, _ = training._runner(cfg, prepared, directory, lambda: None, lambda: None, stack)
+        runner, _ = building.make_runner(cfg, prepared, directory, lambda: None, lambda: None, stack)
         runner.optimizer.register_step_pre_hook(
             lambda *_: outcome.gradients.append({n: p.grad.cpu().clone() for n, p in runner.model.named_parameters()})
         )
         for epoch in range(cfg.epochs):
             result = runner.run_epoch(epoch)
             outcome.losses.append(result.train_loss)
-            outcome.accuracy.append(result.score_pct)
+            outcome.accuracy.append(result.score_pct or result.mse)
             outcome.measured = outcome.measured + result.measured
         outcome.weights = {name: tensor.cpu().clone() for name, tensor in runner.model.state_dict().items()}
         outcome.prepared = prepared
@@ -171,6 +177,9 @@ def plain(cfg: RunConfig, dtype=torch.float64, permute: int | None = None) -> tu
         order = torch.cat([apart[shuffled], torch.nonzero(loop).flatten()])
         edge_index, weight = edge_index[:, order], None if weight is None else weight[order]
     torch.manual_seed(cfg.seed)
+    if y.is_floating_point():
+        y = y.view(len(y), -1).to(dtype)
+        train &= ~y.isnan().any(1)
     widths = [x.shape[1]] + [cfg.hidden] * (cfg.layers - 1) + [int(y.max()) + 1 if y.ndim == 1 else y.shape[1]]
     model = PlainGCN(widths, cfg.model.norm == "layer", cfg.model.residual).to(dtype)
     optimizer = torch.optim.Adam(model.parameters(), lr=cfg.optimizer.lr, weight_decay=cfg.optimizer.weight_decay)
@@ -180,6 +189,8 @@ def plain(cfg: RunConfig, dtype=torch.float64, permute: int | None = None) -> tu
         logits = model(x, edge_index, weight)[train]
         if y.ndim == 1:
             loss = F.cross_entropy(logits, y[train])
+        elif y.is_floating_point():
+            loss = F.mse_loss(logits, y[train])
         else:
             loss = F.binary_cross_entropy_with_logits(logits, y[train].to(dtype))
         loss.backward()

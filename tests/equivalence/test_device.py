@@ -175,5 +175,7 @@ def test_warm_up_meets_every_kind_of_visit(graph, tmp_path, shape, monkeypatch):
     prepared = lab.run(base).prepared
     seen[where := "warm up"] = set()
     ax = prepared.plan.program.ax
-    warm_up.warm_up(prepared.model, prepared.objective, ax=ax, rows=40, dtype=torch.float32, gpu=LazyGpu())
+    warm_up.warm_up(
+        prepared.model, prepared.objective, base.optimizer, ax=ax, rows=40, dtype=torch.float32, gpu=LazyGpu()
+    )
     assert seen["run"] and seen["run"] <= seen["warm up"]

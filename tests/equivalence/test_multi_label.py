@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from lazy_gpu import LazyGpu
 
-from grinnder_cli.executor.objective import Objective
+from grinnder_cli.executor.objective import MultiLabel, OneClass
 
 SUMS = ("accuracy", "f1_micro")
 
@@ -76,7 +76,7 @@ def test_one_class_per_node_has_accuracy_for_its_f1(tmp_path):
 @pytest.mark.requires_gpu
 @pytest.mark.parametrize("multi_label", [False, True])
 def test_on_a_gpu_rows_that_are_not_picked_count_nothing(multi_label):
-    objective = Objective(classes=4, multi_label=multi_label, metric="accuracy")
+    objective = (MultiLabel if multi_label else OneClass)(classes=4, metric="accuracy")
     logits = torch.randn(50, 4, generator=torch.Generator().manual_seed(1))
     target = torch.randint(0, 2, (50, 4), dtype=torch.int8) if multi_label else torch.randint(0, 4, (50,)).int()
     picked = torch.arange(50) % 3 == 0
@@ -93,7 +93,7 @@ def test_on_a_gpu_rows_that_are_not_picked_count_nothing(multi_label):
 
 
 def test_the_mean_is_over_rows_and_classes():
-    objective = Objective(classes=3, multi_label=True, metric="f1_micro")
+    objective = MultiLabel(classes=3, metric="f1_micro")
     logits, target = torch.randn(6, 3), torch.randint(0, 2, (6, 3))
     picked = torch.tensor([True, False, True, True, False, True])
     part = objective.losses(logits, target, picked)

@@ -29,16 +29,25 @@ def work(run: RunDirectory, *, resume: bool = False, at: str = "", data: Path | 
         at: a kill point, as in GRINNDER_KILL_AT.
         data: the directory of stores, GRINNDER_DATA.
     """
+    return _in_a_process(run, ["--resume"] if resume else [], at, data)
+
+
+def predict(run: RunDirectory, request: str, *, at: str = "") -> int:
+    """The same of a worker that predicts."""
+    return _in_a_process(run, ["--predict", request], at, None)
+
+
+def _in_a_process(run: RunDirectory, words: list[str], at: str, data: Path | None) -> int:
     log = run.path / "stderr.txt"
     data_dir = str(data or os.environ["GRINNDER_DATA"])
-    process = FORKS.Process(target=_worker, args=(str(run.path), resume, at, data_dir, str(log)))
+    process = FORKS.Process(target=_worker, args=([str(run.path), *words], at, data_dir, str(log)))
     process.start()
     process.join(200)
     assert process.exitcode is not None, "the worker hangs"
     return process.exitcode
 
 
-def _worker(path: str, resume: bool, at: str, data_dir: str, log: str) -> None:
+def _worker(argv: list[str], at: str, data_dir: str, log: str) -> None:
     import torch
 
     from grinnder_cli.run import worker
@@ -48,7 +57,7 @@ def _worker(path: str, resume: bool, at: str, data_dir: str, log: str) -> None:
     if at:
         os.environ["GRINNDER_KILL_AT"] = at
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-    sys.exit(worker.main([path, *(["--resume"] if resume else [])]))
+    sys.exit(worker.main(argv))
 
 
 def said(run: RunDirectory) -> str:

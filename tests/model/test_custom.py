@@ -21,7 +21,7 @@ from grinnder_cli.config.schema import (
 from grinnder_cli.errors import ConfigError
 from grinnder_cli.model.block import layered
 from grinnder_cli.model.custom import _block, _load, build, describe_custom
-from grinnder_cli.run import training
+from grinnder_cli.run import checkpoint, training
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.preparation import prepare_run
 from grinnder_cli.run.progress import make_progress
@@ -60,8 +60,7 @@ def train(cfg):
         training.train(cfg, run, progress=progress, stop=StopFlag(hint=""), resume=False)
     rows = [line.split(",") for line in run.metrics_csv.read_text().splitlines()]
     losses = [float(row[rows[0].index("train_loss")]) for row in rows[1:]]
-    saved = training.checkpoint.load_newest(run.path)
-    return losses, saved.weights
+    return losses, checkpoint.load_newest(run.path).weights
 
 
 def test_the_example_equals_its_in_memory_run(example, tmp_path):

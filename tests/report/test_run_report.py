@@ -46,6 +46,21 @@ def test_report_of_a_complete_run(tmp_path):
     assert found["run directory"] == str(run)
 
 
+def test_a_metric_that_is_no_share_and_an_early_end(tmp_path):
+    summary = {
+        "test_acc_at_best_val_pct": None,
+        "best_val_acc_pct": None,
+        "metric": "mse",
+        "test_metric_at_best_val": 0.0123456,
+        "best_val_metric": 0.25,
+        "stopped_early": "stopped early after epoch 3 of 9: no better validation metric since epoch 1",
+    }
+    found = values(run_report.write(make_run(tmp_path / "r", summary=summary)))
+    assert found["test mse at best validation"] == "0.0123456" and found["best validation mse"] == "0.25"
+    assert found["end"].startswith("stopped early after epoch 3 of 9")
+    assert not any("accuracy" in label for label in found)
+
+
 def test_bytes_that_miss_the_prediction_stand_out(tmp_path):
     run = make_run(tmp_path / "r", summary={"measured_read_bytes": 5})
     assert values(run_report.write(run))["read, whole run"] == "5 (5 B), PREDICTED 3,221,225,472"

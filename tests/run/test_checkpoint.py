@@ -17,9 +17,10 @@ import torch
 from grinnder_cli.errors import ConfigError, DataError, NumericalError, StorageError
 from grinnder_cli.kill import kill_point
 from grinnder_cli.run import checkpoint
+from grinnder_cli.run.checkpoint_files import MANIFEST, OPTIMIZER, STATE, WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = (checkpoint.WEIGHTS, checkpoint.OPTIMIZER, checkpoint.STATE, checkpoint.MANIFEST)
+FILES = (WEIGHTS, OPTIMIZER, STATE, MANIFEST)
 
 
 def model(hidden: int = 4, layers: int = 2) -> torch.nn.Module:
@@ -120,6 +121,20 @@ def test_keeps_the_newest_and_never_fewer_than_two(tmp_path):
     assert epochs(tmp_path) == [4, 5, 6]
 
 
+def test_the_best_one_stays_until_there_is_a_better(tmp_path):
+    net, optimizer = trained()
+    for epoch, best in enumerate([0, 1, 1, 1, 1, 5, 5, 5]):
+        checkpoint.save(
+            tmp_path, epoch, weights=net.state_dict(), optimizer=optimizer.state_dict(), state={}, best=best
+        )
+        assert epochs(tmp_path) == sorted({best, max(epoch - 1, 0), epoch})
+    assert checkpoint.load_epoch(tmp_path, 5).epoch == 5
+    assert checkpoint.load_epoch(tmp_path, 1) is None
+    (tmp_path / "checkpoints" / "epoch-000005" / STATE).write_text("{}")
+    with pytest.raises(DataError, match="epoch-000005"):
+        checkpoint.load_epoch(tmp_path, 5)
+
+
 def test_directories_of_others_stay(tmp_path):
     net, optimizer = trained()
     root = tmp_path / "checkpoints"
@@ -128,7 +143,7 @@ def test_directories_of_others_stay(tmp_path):
     (root / ".tmp-epoch-9").mkdir()
     (root / ".tmp-epoch-9" / "precious").write_text("x")
     (root / ".tmp-epoch-1").mkdir()
-    (root / ".tmp-epoch-1" / checkpoint.WEIGHTS).write_text("half")
+    (root / ".tmp-epoch-1" / WEIGHTS).write_text("half")
     save(tmp_path, 1, net, optimizer)
     (root / "epoch-000001" / "mine.txt").write_text("x")
     for epoch in (2, 3, 4):
@@ -148,9 +163,7 @@ def test_damage_falls_back_to_the_one_before_and_is_named(tmp_path, name, harm):
     data = bytearray(path.read_bytes())
     if harm == "flip":
         # In a manifest only the payload matters: flipping layout white space changes nothing.
-        at = (
-            data.index(b'"crc32c": "') + 12 if name == checkpoint.MANIFEST else random.Random(name).randrange(len(data))
-        )
+        at = data.index(b'"crc32c": "') + 12 if name == MANIFEST else random.Random(name).randrange(len(data))
         data[at] ^= 1
         path.write_bytes(data)
     elif harm == "truncate":
@@ -169,7 +182,7 @@ def test_damage_falls_back_to_the_one_before_and_is_named(tmp_path, name, harm):
 def test_only_damaged_ones_is_an_error_not_a_silent_start(tmp_path):
     net, optimizer = trained()
     path = save(tmp_path, 1, net, optimizer)
-    (path / checkpoint.WEIGHTS).write_bytes(b"")
+    (path / WEIGHTS).write_bytes(b"")
     with pytest.raises(DataError, match=r"weights\.safetensors has 0 bytes"):
         checkpoint.load_newest(tmp_path)
 
@@ -191,7 +204,7 @@ def test_only_damaged_ones_is_an_error_not_a_silent_start(tmp_path):
 def test_any_manifest_gives_only_our_error(tmp_path, text):
     net, optimizer = trained()
     path = save(tmp_path, 2, net, optimizer)
-    (path / checkpoint.MANIFEST).write_text(text)
+    (path / MANIFEST).write_text(text)
     with pytest.raises(DataError):
         checkpoint.load_newest(tmp_path)
 
@@ -200,7 +213,7 @@ def test_training_past_a_damaged_one_replaces_it_and_keeps_two_good_ones(tmp_pat
     net, optimizer = trained()
     for epoch in (1, 2, 4):
         save(tmp_path, epoch, net, optimizer)
-    (tmp_path / "checkpoints/epoch-000004" / checkpoint.STATE).write_bytes(b"{}")
+    (tmp_path / "checkpoints/epoch-000004" / STATE).write_bytes(b"{}")
     save(tmp_path, 3, net, optimizer)
     assert epochs(tmp_path) == [2, 3, 4]
     save(tmp_path, 4, net, optimizer, again=True)
@@ -297,7 +310,7 @@ def test_warm_start_from_run_checkpoint_and_file(tmp_path):
     net, optimizer = trained()
     path = save(tmp_path, 1, net, optimizer)
     safetensors.torch.save_file(net.state_dict(), tmp_path / "w=1 x.safetensors")
-    for source in (tmp_path, path, path / checkpoint.WEIGHTS, tmp_path / "w=1 x.safetensors"):
+    for source in (tmp_path, path, path / WEIGHTS, tmp_path / "w=1 x.safetensors"):
         assert same(checkpoint.load_weights(source), dict(net.state_dict()))
 
 
@@ -309,7 +322,7 @@ def test_warm_start_refuses_what_it_cannot_trust(tmp_path):
     broken = {**net.state_dict(), "convs.0.bias": torch.full((4,), float("inf"))}
     safetensors.torch.save_file(broken, tmp_path / "inf.safetensors")
     path = save(tmp_path, 1, net, optimizer)
-    (path / checkpoint.WEIGHTS).write_bytes((path / checkpoint.WEIGHTS).read_bytes()[:-1])
+    (path / WEIGHTS).write_bytes((path / WEIGHTS).read_bytes()[:-1])
     for source, says in (
         (tmp_path / "none", "does not exist"),
         (tmp_path / "w.pt", "not a .safetensors file"),
@@ -323,30 +336,7 @@ def test_warm_start_refuses_what_it_cannot_trust(tmp_path):
         assert "\n" not in str(caught.value) and str(source) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("other", "says"),
-    [
-        (model(hidden=8), "hidden: saved 8, now 4"),
-        (model(layers=3), "layers: saved 3, now 2"),
-        (model().double(), "dtype: saved float64, now float32"),
-    ],
-)
-def test_mismatch_speaks_of_the_users_keys(other, says):
-    with pytest.raises(DataError, match=says):
-        checkpoint.check_matches(other.state_dict(), model().state_dict(), "run/x")
-
-
-def test_mismatch_of_names_and_a_match():
-    state = dict(model().state_dict())
-    checkpoint.check_matches(state, model().state_dict(), "run/x")
-    without = {name: tensor for name, tensor in state.items() if name != "convs.1.bias"}
-    with pytest.raises(DataError, match=r"convs\.1\.bias: not in the checkpoint"):
-        checkpoint.check_matches(without, state, "run/x")
-    with pytest.raises(DataError, match=r"convs\.1\.bias: saved \[9\], now \[2\]"):
-        checkpoint.check_matches(state | {"convs.1.bias": torch.zeros(9)}, state, "run/x")
-
-
 def test_state_is_plain_json(tmp_path):
     net, optimizer = trained()
     path = save(tmp_path, 7, net, optimizer, val=[1, 2])
-    assert json.loads((path / checkpoint.STATE).read_text()) == {"schema": 1, "epoch": 7, "state": {"val": [1, 2]}}
+    assert json.loads((path / STATE).read_text()) == {"schema": 1, "epoch": 7, "state": {"val": [1, 2]}}

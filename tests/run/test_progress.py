@@ -31,6 +31,11 @@ def test_plain_lines_have_a_time_and_nothing_else(monkeypatch):
     assert re.fullmatch(f"{stamp} {line.format(1)}{stamp} {line.format(2)}", stream.getvalue())
 
 
+def test_a_metric_that_is_no_share():
+    regression = EpochMetrics(epoch=1, train_loss=0.5, val_metric=0.25, test_metric=1e-7)
+    assert module.epoch_line(regression, 9) == "epoch 1/9 loss 0.5000 val 0.25 test 1e-07"
+
+
 def test_at_most_one_line_a_second_but_the_last_always(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])

@@ -25,6 +25,7 @@ class Program(ABC):
         eval_every: epochs between evaluations; `last` is always evaluated.
         resident: chunks that stay on the device.
         scored: nodes whose scores an evaluation keeps, to rank them.
+        training: False: every epoch is an evaluation forward and nothing else.
     """
 
     model: ModelSpec
@@ -38,6 +39,7 @@ class Program(ABC):
     recomputed: frozenset[str] = frozenset()
     resident: frozenset[Chunk] = frozenset()
     scored: int = 0
+    training: bool = True
     _passes: dict = field(default_factory=dict, repr=False, compare=False)
 
     # ------------------------------------------------------------------ what a method says of itself
@@ -82,9 +84,13 @@ class Program(ABC):
         """The steps of epoch `epoch` (counted from 0), as if the run had no end unless it is `last`."""
         evaluate = epoch == self.last or (epoch + 1) % self.eval_every == 0
         phase = (epoch % 2, epoch == self.first, epoch == self.last, evaluate)
+        if not self.training:
+            phase = (epoch % 2, False, True, True)
         if phase not in self._passes:
             self._passes[phase] = self._steps(*phase)
         steps, step_at = self._passes[phase]
+        if not self.training:  # the forward that ends a run
+            steps, step_at = steps[step_at:], 0
         return Unit(epoch, phase, steps, step_at)
 
     def _sweep(self, make: Callable[[int], Step], k_epoch: int, k: int) -> Iterator[Step]:
