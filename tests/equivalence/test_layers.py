@@ -49,7 +49,7 @@ def test_float64_losses_and_gradients(graph, tmp_path, case, method):
 
 def test_dropout_is_that_of_pull(graph, tmp_path):
     """Neither parts nor method decide anything."""
-    common = {"dropout": 0.5, "epochs": 8, "storage": "memory"}
+    common = {"dropout": 0.5, "epochs": 5, "storage": "memory"}
     pull = lab.run(lab.config(graph, tmp_path, parts=4, **common))
     for method, parts in (("regather", 1), ("regather", 7), ("hongtu", 7)):
         other = lab.run(lab.config(graph, tmp_path, parts=parts, method=method, **common))
@@ -60,7 +60,7 @@ def test_dropout_is_that_of_pull(graph, tmp_path):
 
 @pytest.mark.parametrize("method, dropout", [("regather", 0.5), ("hongtu", 0.0)])
 def test_bits_and_bytes(wide, tmp_path, method, dropout):
-    common = {"parts": 4, "hidden": 33, "epochs": 3, "dtype": "float32", "dropout": dropout, "method": method}
+    common = {"parts": 4, "hidden": 33, "epochs": 2, "dtype": "float32", "dropout": dropout, "method": method}
     reference = lab.run(lab.config(wide, tmp_path, storage="memory", **common))
     plan = reference.prepared.plan
     least, most = plan.need.least, plan.need.fixed + plan.need.overlapped + plan.need.chunks
