@@ -17,6 +17,7 @@ COMPOSED = {
     "train": "train a model, once or as a sweep (-m)",
     "plan": "sizes, bytes and fit of a run, without running it",
     "partition": "build or reuse the partition store",
+    "bench": "measure this machine: grinnder bench storage, grinnder bench kernels",
 }
 """Commands whose configuration Hydra composes; module `grinnder_cli.commands.<name>`, function `run`."""
 
@@ -29,6 +30,9 @@ PLAIN = {
     "clean": "list scratch that dead runs left; --yes removes it",
 }
 """Commands with arguments of their own; module `grinnder_cli.commands.<name>`, function `main`."""
+
+SUBJECTS = {"bench": ("storage", "kernels")}
+"""Words of a composed command that say what it is about; taken out of the line as our own flags are."""
 
 OWN_FLAGS = ("--json", "--yes", "--dry-run")
 """Taken out of a composed command's line wherever they stand, before Hydra sees it."""
@@ -60,8 +64,9 @@ def dispatch(argv: list[str]) -> int:
     if command in ("-sc", "--shell-completion"):
         return _complete(rest)
     if command in COMPOSED:
-        flags = frozenset(word.removeprefix("--") for word in rest if word in OWN_FLAGS)
-        rest = [word for word in rest if word not in OWN_FLAGS]
+        ours = (*OWN_FLAGS, *SUBJECTS.get(command, ()))
+        flags = frozenset(word.removeprefix("--") for word in rest if word in ours)
+        rest = [word for word in rest if word not in ours]
         return compose.run(command, f"grinnder_cli.commands.{command}", rest, flags)
     if command in PLAIN:
         return importlib.import_module(f"grinnder_cli.commands.{command}").main(rest)
@@ -98,6 +103,12 @@ def _complete(rest: list[str]) -> int:
             return 0
         if command not in COMPOSED:
             return 0
+        subjects = SUBJECTS.get(command, ())
+        if subjects and " " not in tail and "=" not in tail:
+            print(" ".join(subjects))
+            return 0
+        if tail.partition(" ")[0] in subjects:
+            tail = tail.partition(" ")[2]
         os.environ["COMP_LINE"] = f"{program} {tail}"
     return compose.complete(command, ["-sc", *rest])
 

@@ -19,6 +19,7 @@ RANK = {
     "main": 9,
     "commands": 8,
     "report": 7,
+    "bench": 7,
     "run": 6,
     "executor": 5,
     "plan": 4,

@@ -15,12 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
-
+from grinnder_cli.bench.storage import Requests
 from grinnder_cli.config.schema import StorageConfig
 from grinnder_cli.errors import EnvironmentProblem
 from grinnder_cli.storage import open_backend
-from grinnder_cli.storage.buffers import BufferPool
 from grinnder_cli.storage.scratch import Scratch
 from grinnder_cli.storage.store import ChunkStore
 
@@ -58,7 +56,7 @@ def measure(place: Path, arguments: argparse.Namespace) -> dict:
                 continue
             store = ChunkStore(backend)
             store.add_scratch("chunks", request * count, [request * at for at in range(count)])
-            ours = Ours(store, request, count, arguments.depth)
+            ours = Requests(store, "chunks", request, count, arguments.depth)
             # The same file for both: where it lies on the disk, and in what caches below, is then no difference.
             fio = Fio(scratch.path / "chunks.bin", request, count, arguments.depth) if shutil.which("fio") else None
             ours.rate("write")  # the first pass also turns preallocated blocks into written ones
@@ -71,40 +69,17 @@ def measure(place: Path, arguments: argparse.Namespace) -> dict:
     return {**ratios, "request_mib": arguments.request_mib, "depth": arguments.depth, "rows": rows}
 
 
-def one_pair(name: str, pair: int, ours: "Ours", fio: "Fio | None") -> list[dict]:
+def one_pair(name: str, pair: int, ours: Requests, fio: "Fio | None") -> list[dict]:
     """A write and a read pass of each; who begins alternates."""
     makers = {"gib_s": ours, "fio_gib_s": fio} if pair % 2 else {"fio_gib_s": fio, "gib_s": ours}
     rates: dict[str, dict[str, float]] = {op: {} for op in OPS}
     for key, maker in makers.items():
         for op in OPS if maker else ():
             time.sleep(PAUSE_S)
-            rates[op][key] = round(maker.rate(op), 3)
+            rates[op][key] = round(maker.rate(op) / GIB, 3)
     for op in OPS:
         say(f"{name} {op:<5} {rates[op]['gib_s']:.2f} GiB/s, fio {rates[op].get('fio_gib_s', float('nan')):.2f} GiB/s")
     return [{"storage": name, "op": op, "pair": pair, **rates[op]} for op in OPS]
-
-
-class Ours:
-    """A chunk store with requests of one size, `depth` of them on their way."""
-
-    def __init__(self, store: ChunkStore, request: int, count: int, depth: int) -> None:
-        self.store, self.count, self.depth = store, count, depth
-        pool, random = BufferPool(request * depth), np.random.default_rng(0)
-        self.views = [pool.take(request).array for _ in range(depth)]  # memory as a run has it
-        for view in self.views:
-            view[:] = random.integers(0, 256, request, np.uint8)
-
-    def rate(self, op: str) -> float:
-        """GiB/s of one pass over the file."""
-        begin = self.store.read_async if op == "read" else self.store.write_async
-        start, tickets = time.perf_counter(), []
-        for at in range(self.count):
-            if len(tickets) == self.depth:
-                self.store.wait(tickets.pop(0))
-            tickets.append(begin("chunks", at, self.views[at % self.depth]))
-        for ticket in tickets:
-            self.store.wait(ticket)
-        return self.count * self.views[0].nbytes / GIB / (time.perf_counter() - start)
 
 
 class Fio:
@@ -119,8 +94,8 @@ class Fio:
         ]  # fmt: skip
 
     def rate(self, op: str) -> float:
-        """GiB/s fio reports for one pass."""
-        return json.loads(self._output(*self.words, f"--rw={op}"))["jobs"][0][op]["bw_bytes"] / GIB
+        """Bytes per second fio reports for one pass."""
+        return json.loads(self._output(*self.words, f"--rw={op}"))["jobs"][0][op]["bw_bytes"]
 
     @staticmethod
     def _output(*words: str) -> str:

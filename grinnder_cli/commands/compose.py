@@ -1,4 +1,4 @@
-"""From a command line to a `RunConfig` per run: Hydra's part of `train`, `plan` and `partition`."""
+"""From a command line to a `RunConfig` per run: Hydra's part of `train`, `plan`, `partition` and `bench`."""
 
 import importlib
 import os
@@ -30,7 +30,7 @@ def run(command: str, module: str, argv: list[str], flags: frozenset[str]) -> in
         module: holds `run(config: RunConfig, flags) -> int | Outcome`, and `end_sweep(flags)` if a
             sweep of it ends with output of its own.
         argv: the words after the command, our own flags taken out.
-        flags: those: "json", "yes", "dry-run".
+        flags: those: "json", "yes", "dry-run", and what `bench` is to measure.
 
     Returns:
         The exit code; of a sweep, that of the first member that failed.

@@ -41,6 +41,7 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "dataset.num_features": _AT_LEAST_1,
     "dataset.num_classes": _AT_LEAST_1,
     "dataset.seed": _SEED,
+    "bench.seconds": (lambda v: 0 < v <= 3600, "above 0 and at most 3600"),
 }
 
 
@@ -66,6 +67,7 @@ def check(config: RunConfig) -> None:
         raise ConfigError(f"device=cuda computes in float32; dtype={config.dtype} needs device=cpu")
     if config.storage.quota is not None:
         parse_size(config.storage.quota, "storage.quota")
+    parse_size(config.bench.size, "bench.size")
     if config.storage.fault is not None:
         parse_faults(config.storage.fault)
     rate = config.storage.max_gib_s

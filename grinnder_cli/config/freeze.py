@@ -23,7 +23,7 @@ from grinnder_cli.errors import ConfigError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-_NOT_IN_HASH = ("out", "data.dir", *DATA_KEYS, "storage.dir", "progress", "rerun", "on_fail")
+_NOT_IN_HASH = ("out", "data.dir", *DATA_KEYS, "storage.dir", "progress", "rerun", "on_fail", "bench")
 """Keys that change neither weights nor figures."""
 
 

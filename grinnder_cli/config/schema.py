@@ -196,6 +196,14 @@ class DataConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BenchConfig:
+    size: str = "1GiB"
+    """`grinnder bench storage`: scratch of the whole measurement, a size like 1GiB."""
+    seconds: float = 20.0
+    """About how long one measurement of `grinnder bench` takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """One run, whole."""
 
@@ -211,6 +219,7 @@ class RunConfig:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     early_stop: EarlyStopConfig = field(default_factory=EarlyStopConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    bench: BenchConfig = field(default_factory=BenchConfig)
     layers: int = 3
     """Convolutions."""
     hidden: int = 256

@@ -33,13 +33,13 @@ def collect(*, argv: list[str], storage_dir: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "kernel": platform.release(),
-        "cpu": _cpu(),
+        "cpu": cpu_model(),
         "threads": len(os.sched_getaffinity(0)),
         "thread_settings": {k: v for k, v in os.environ.items() if k.startswith(("OMP_", "GOMP_", "MKL_"))},
         "ram_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "memory_limit": _memory_limit(),
-        "gpu": _gpu(),
-        "storage": _storage(storage_dir),
+        "gpu": gpus(),
+        "storage": storage_facts(storage_dir),
     }
 
 
@@ -62,7 +62,8 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu() -> str | None:
+def cpu_model() -> str | None:
+    """The processor's name."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -77,7 +78,7 @@ def _memory_limit() -> dict[str, Any] | None:
     return {"bytes": limit.bytes, "source": limit.source}
 
 
-def _gpu() -> list[str] | None:
+def gpus() -> list[str] | None:
     """Name and driver of every GPU, as nvidia-smi has them."""
     if not Path("/dev/nvidia0").exists():
         return None
@@ -85,7 +86,7 @@ def _gpu() -> list[str] | None:
     return text.splitlines() if text else None
 
 
-def _storage(directory: Path) -> dict[str, str | None]:
+def storage_facts(directory: Path) -> dict[str, str | None]:
     """Mount point, file system and disk model below `directory`."""
     path = directory.absolute()
     while not path.exists():

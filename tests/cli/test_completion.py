@@ -18,6 +18,8 @@ ask "grinnder train data"
 ask "grinnder train dataset=ka"
 ask "grinnder train model.dro"
 ask "grinnder plan cache=l"
+ask "grinnder bench k"
+ask "grinnder bench kernels bench.sec"
 ask "grinnder tables "
 """
 
@@ -38,3 +40,5 @@ def test_commands_groups_options_keys(tmp_path):
     assert lines[2] == "dataset=karate"
     assert "model.dropout=" in lines[3]
     assert lines[4] == "cache=lru_layer"
+    assert lines[5] == "kernels"
+    assert lines[6] == "bench.seconds="

@@ -24,7 +24,7 @@ def hydra():
         yield
 
 
-@pytest.mark.parametrize("command", ["train", "plan", "partition"])
+@pytest.mark.parametrize("command", ["train", "plan", "partition", "bench"])
 @pytest.mark.parametrize("group,option", [(g, o) for g, options in GROUPS.items() for o in options])
 def test_option_composes(command, group, option):
     config = freeze.freeze(compose(command, [f"{group}={option}", *NEEDS.get(option, [])]))

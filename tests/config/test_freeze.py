@@ -7,6 +7,7 @@ import pytest
 from grinnder_cli.config import freeze
 from grinnder_cli.config.keys import DATA_KEYS, known_keys
 from grinnder_cli.config.schema import (
+    BenchConfig,
     DataConfig,
     DatasetConfig,
     MemoryConfig,
@@ -90,13 +91,24 @@ def test_hash_leaves_places_out():
         progress="off",
         rerun="all",
         on_fail="stop",
+        bench=BenchConfig(size="2GiB", seconds=1.0),
     )
     assert hashed(moved) == hashed(RunConfig())
 
 
 def test_every_other_key_is_in_the_hash():
     """A key that is added later must not be forgotten: each changed alone changes the hash."""
-    left_out = {"out", "data.dir", "storage.dir", *DATA_KEYS, "progress", "rerun", "on_fail"}
+    left_out = {
+        "out",
+        "data.dir",
+        "storage.dir",
+        *DATA_KEYS,
+        "progress",
+        "rerun",
+        "on_fail",
+        "bench.size",
+        "bench.seconds",
+    }
     base = hashed(RunConfig())
     for key, value in known_keys().items():
         if key not in left_out:

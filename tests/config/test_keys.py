@@ -61,6 +61,8 @@ KEYS = {
     "checkpoint.init": None,
     "early_stop.patience": 0,
     "data.dir": None,
+    "bench.size": "1GiB",
+    "bench.seconds": 20.0,
     "layers": 3,
     "hidden": 256,
     "parts": "auto",

@@ -1,0 +1,1 @@
+"""What this machine can do: storage and kernels, measured, beside their ceilings."""
