@@ -6,8 +6,8 @@ from dataclasses import replace
 from grinnder_cli import _lib
 from grinnder_cli._lib import NativeLibrary
 
-CPU_INTERFACE = 3
-CUDA_INTERFACE = 2
+CPU_INTERFACE = 4
+CUDA_INTERFACE = 3
 
 
 @functools.cache

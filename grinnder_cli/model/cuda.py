@@ -148,6 +148,55 @@ def norm_act_grad(
     _check(native, code, "norm_act's gradient")
 
 
+def attention_scores(
+    heads: int, channels: int, y: Tensor, att_src: Tensor, att_dst: Tensor | None, s: Tensor, d: Tensor | None,
+    stream: int | None = None,
+) -> None:  # fmt: skip
+    """`attention.scores` into s and d."""
+    _attention("attention_scores", (y.shape[0], heads, channels, y, att_src, att_dst, s, d), stream)
+
+
+def attention(
+    sizes: tuple[int, ...],
+    slope: float,
+    tensors: tuple[Tensor | None, ...],
+    mask: tuple[Any, ...],
+    written: tuple[Tensor | None, ...],
+    stream: int | None = None,
+) -> None:
+    """`attention.attend` into `written`.
+
+    Args:
+        sizes: rows, edges, own rows and halo rows of the operand, heads, channels.
+        tensors, written: in the order of `grinnder_cuda.h`.
+        mask: ids of the rows, of the own and of the halo's, seed, stream word, what is added to it (int32 [1]), p.
+    """
+    _attention("attention", (*sizes, slope, *tensors, *mask, *written), stream)
+
+
+def attention_settle(heads: int, channels: int, g: Tensor, *tensors: Tensor, stream: int | None = None) -> None:
+    """`attention.settle`; tensors in the order of `grinnder_cuda.h`."""
+    _attention("attention_settle", (g.shape[0], heads, channels, g, *tensors), stream)
+
+
+def attention_grad(
+    sizes: tuple[int, ...],
+    slope: float,
+    tensors: tuple[Tensor | None, ...],
+    mask: tuple[Any, ...],
+    written: tuple[Tensor, Tensor],
+    stream: int | None = None,
+) -> None:
+    """`attention.attend_backward` into dy and ds; arguments as of `attention`."""
+    _attention("attention_grad", (*sizes, slope, *tensors, *mask, *written), stream)
+
+
+def _attention(name: str, arguments: tuple[Any, ...], stream: int | None) -> None:
+    native = _library()
+    function = getattr(native.lib, f"grinnder_cuda_{name}_f32")
+    _check(native, function(*native.arguments(*arguments), _stream(native, stream)), name)
+
+
 def copy(dst: int, src: int, nbytes: int, stream: int | None = None) -> None:
     """Copy between any two memories, by address; asynchronous where host memory is pinned."""
     native = _library()

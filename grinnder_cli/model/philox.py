@@ -48,6 +48,19 @@ def keep_mask(ids: Tensor, width: int, *, seed: int, stream: int, p: float) -> T
     return keep
 
 
+def keep_edges(src: Tensor, dst: Tensor, occurrence: Tensor, heads: int, *, seed: int, stream: int, p: float) -> Tensor:
+    """Which edges attention dropout keeps: bool [E, heads] for original ids and ranks, int64 [E] in [0, 2^32)."""
+    keep = torch.empty(len(src), heads, dtype=torch.bool, device=src.device)
+    head = torch.arange(heads, device=src.device)
+    for start in range(0, len(src), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        counter = torch.broadcast_tensors(src[part, None], dst[part, None], occurrence[part, None], head)
+        keep[part] = philox((counter[0], counter[1], counter[2], counter[3]), (seed, stream))[0] >= math.floor(
+            p * 2**32
+        )
+    return keep
+
+
 def _multiply(constant: int, word: Tensor) -> tuple[Tensor, Tensor]:
     """High and low 32 bits of a product whose 64 bits would overflow int64."""
     low = word * (constant & 0xFFFF)

@@ -46,7 +46,7 @@ const KernelSet &kernels() { return *in_use(); }
 
 }  // namespace grinnder
 
-GRINNDER_EXPORT int grinnder_cpu_version(void) { return 3; }
+GRINNDER_EXPORT int grinnder_cpu_version(void) { return 4; }
 
 GRINNDER_EXPORT const char *grinnder_cpu_isa(void) { return grinnder::kernels().name; }
 

@@ -1,44 +1,15 @@
 // Bias, LayerNorm, skip, ReLU, dropout, row scale: argument checks, threads and the order of column sums.
 #include <errno.h>
 #include <math.h>
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
-
-#include <new>
 
 #include "call.h"
 #include "export.h"
+#include "scratch.h"
 
 namespace grinnder {
 namespace {
 
 constexpr int64_t block_rows = 256;  // one partial column sum each: the same blocks whatever the threads
-
-inline int thread_number() {
-#if defined(_OPENMP)
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
-
-// Zeroed, on a cache line.
-template <typename T>
-class Scratch {
-  public:
-    explicit Scratch(int64_t n) : at(static_cast<T *>(::operator new(bytes(n), line, std::nothrow))) {
-        if (at) std::fill(at, at + n, T(0));
-    }
-    ~Scratch() { ::operator delete(at, line); }
-    Scratch(const Scratch &) = delete;
-    Scratch &operator=(const Scratch &) = delete;
-    T *const at;
-
-  private:
-    static constexpr std::align_val_t line{64};
-    static size_t bytes(int64_t n) { return static_cast<size_t>(n) * sizeof(T); }
-};
 
 template <typename T>
 bool possible(int64_t rows, const NormActArgs<T> &a, double eps, const int64_t *ids, double p, int threads) {

@@ -6,6 +6,7 @@
 #include <new>
 #include <vector>
 
+#include "edges.h"
 #include "export.h"
 #include "kernel_set.h"
 
@@ -18,29 +19,12 @@ struct Task {
 
 // A hub's row goes to several threads as column ranges of this many bytes: no sum is ever split.
 constexpr int64_t hub_column_bytes = 128;
-constexpr int64_t min_task_cost = 2048;  // edges; below that starting a task costs as much as its work
-constexpr int tasks_per_thread = 32;
-
-// Work up to a row, in edges; writing a row counts as one more.
-int64_t cost_before(const int64_t *indptr, int64_t row) { return indptr[row] - indptr[0] + row; }
-
-// First row whose work before it is at least `cost`.
-int64_t row_at(const int64_t *indptr, int64_t rows, int64_t cost) {
-    int64_t low = 0, high = rows;
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        if (cost_before(indptr, middle) < cost) low = middle + 1;
-        else high = middle;
-    }
-    return low;
-}
 
 // Tasks of about equal work. A row heavier than two tasks is one boundary met twice: it becomes column tasks, first in
 // the list, since they are the longest.
 template <typename T>
 std::vector<Task> split(const int64_t *indptr, int64_t rows, int64_t width, int threads) {
-    const int64_t total = cost_before(indptr, rows);
-    const int64_t grain = std::max<int64_t>(min_task_cost, total / (int64_t(threads) * tasks_per_thread) + 1);
+    const int64_t total = cost_before(indptr, rows), grain = task_cost(indptr, rows, threads);
     std::vector<Task> light, all;
     const int64_t hub_columns = hub_column_bytes / int64_t(sizeof(T));
     int64_t row = 0;
@@ -62,15 +46,11 @@ std::vector<Task> split(const int64_t *indptr, int64_t rows, int64_t width, int 
     return all;
 }
 
-// Do the task's edges stay inside `indices`, and its indices inside x? A scan of what the task reads anyway.
+// Do the task's edges stay inside `indices`, and its indices inside x?
 bool in_range(const Task &t, const int64_t *indptr, const int32_t *indices, int64_t rows, int64_t x_rows) {
     bool ok = indptr[t.row] >= indptr[0] && indptr[t.row_end] <= indptr[rows];
     for (int64_t r = t.row; r < t.row_end; ++r) ok &= indptr[r] <= indptr[r + 1];
-    if (!ok) return false;
-    uint32_t largest = 0;  // a negative index is a huge unsigned one
-    for (int64_t e = indptr[t.row]; e < indptr[t.row_end]; ++e)
-        largest = std::max(largest, static_cast<uint32_t>(indices[e]));
-    return indptr[t.row] == indptr[t.row_end] || static_cast<int64_t>(largest) < x_rows;
+    return ok && indices_in_range(indices, indptr[t.row], indptr[t.row_end], x_rows);
 }
 
 template <typename T, typename Run>
@@ -88,10 +68,8 @@ int spmm(int64_t rows, int64_t edges, int64_t x_rows, int64_t halo_rows, int64_t
     } catch (const std::bad_alloc &) {
         return -ENOMEM;
     }
-    // Address arithmetic on integers: the pointer itself may lie outside any array.
-    const T *before_halo = reinterpret_cast<const T *>(reinterpret_cast<uintptr_t>(halo) -
-                                                       static_cast<uintptr_t>(x_rows * width) * sizeof(T));
-    const SpmmArgs<T> args{indptr, indices, weight, scale, x, before_halo, static_cast<int32_t>(x_rows), out, width,
+    const T *shifted = before_halo(halo, x_rows, width);
+    const SpmmArgs<T> args{indptr, indices, weight, scale, x, shifted, static_cast<int32_t>(x_rows), out, width,
                            indptr[rows]};
     std::atomic<bool> ok{true};
     const int64_t n = static_cast<int64_t>(tasks.size());

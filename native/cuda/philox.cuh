@@ -1,13 +1,11 @@
-// Dropout's words and gate, as native/cpu/philox_body.h makes them: one call is a row's four columns 4 * group + (0..3).
+// Dropout's words and gate, as native/cpu/philox_body.h makes them. mask_words: of a row's columns 4 * group + (0..3).
 #pragma once
 #include "../cpu/call.h"
 
 namespace grinnder {
 namespace {
 
-__device__ __forceinline__ uint4 mask_words(const Mask &mask, int64_t id, uint32_t group) {
-    uint32_t c0 = static_cast<uint32_t>(id), c1 = static_cast<uint32_t>(static_cast<uint64_t>(id) >> 32);
-    uint32_t c2 = group, c3 = 0;
+__device__ __forceinline__ uint4 words_of(const Mask &mask, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
     const uint32_t added = mask.added ? __ldg(mask.added) : 0;
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
@@ -18,6 +16,11 @@ __device__ __forceinline__ uint4 mask_words(const Mask &mask, int64_t id, uint32
         c3 = static_cast<uint32_t>(p0);
     }
     return make_uint4(c0, c1, c2, c3);
+}
+
+__device__ __forceinline__ uint4 mask_words(const Mask &mask, int64_t id, uint32_t group) {
+    const uint64_t bits = static_cast<uint64_t>(id);
+    return words_of(mask, static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32), group, 0);
 }
 
 // v times the factor of what is kept, or 0.

@@ -266,7 +266,7 @@ int result(cudaError_t error) {
 
 }  // namespace grinnder
 
-GRINNDER_EXPORT int grinnder_cuda_version(void) { return 2; }
+GRINNDER_EXPORT int grinnder_cuda_version(void) { return 3; }
 
 GRINNDER_EXPORT int grinnder_cuda_devices(void) {
     int driver = 0, count = 0;

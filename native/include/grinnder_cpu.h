@@ -83,5 +83,77 @@ int grinnder_cpu_norm_act_grad_f64(int64_t rows, int64_t width, const double *z,
                                    const double *g_hs, const double *g_h, double *dz, double *dskip, double *dgamma,
                                    double *dbeta, double *dbias, int threads);
 
+/* Scores of GAT's edges, per node and head: s[r, h] = <y[r, h, :], att_src[h, :]>, d with att_dst alike.
+ *
+ * y: [rows, heads * channels]; att_src, att_dst: [heads, channels]; s, d: [rows, heads]; att_dst and d may be null,
+ * both. A row's bits depend on the row alone: whoever holds a copy of it gets the same. */
+int grinnder_cpu_attention_scores_f32(int64_t rows, int64_t heads, int64_t channels, const float *y,
+                                      const float *att_src, const float *att_dst, float *s, float *d, int threads);
+int grinnder_cpu_attention_scores_f64(int64_t rows, int64_t heads, int64_t channels, const double *y,
+                                      const double *att_src, const double *att_dst, double *s, double *d, int threads);
+
+/* GAT's attention over in-edges. Row r of the call is node v, edge e comes from row u = indices[e] of the operand:
+ *
+ *     x = s[u, h] + d[v, h];  leaky = x > 0 ? x : slope * x;  slopes: leaky' = x > 0 ? 1 : slope
+ *     lse[v, h] = log(sum of exp(leaky));  alpha = exp(leaky - lse)
+ *     out[v, h, :] = sum of alpha * mask * y[u, h, :]     big_q[v, h, :] = sum of alpha * mask * leaky' * y[u, h, :]
+ *     q[v, h] = sum of alpha * leaky'
+ *
+ * rows, edges, indptr, indices: as of grinnder_cpu_spmm_f32; a row without edges gets zeros
+ * own_rows, halo_rows: rows of the operand's two pieces, [y | y_halo] and [s | s_halo]; pieces of no rows may be null
+ * y: [., heads * channels]; s: [., heads]; d: [rows, heads]; slope > 0
+ * big_q, q: what backward needs; may be null, both
+ * mask: 1 if p = 0 (ids may then be null), else word >= floor(p * 2^32) ? 1 / (1 - p) : 0, where word is output 0 of
+ * Philox4x32-10 with key (seed, stream) and counter (source id, destination id, occurrence, h). row_ids: of the rows,
+ * ids and ids_halo: of the operand's rows, each below 2^32, else -EOVERFLOW. An edge's occurrence is the number of
+ * equal edges before it in its row; equal ones must be neighbours. */
+int grinnder_cpu_attention_f32(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows, int64_t heads,
+                               int64_t channels, double slope, const int64_t *indptr, const int32_t *indices,
+                               const float *y, const float *y_halo, const float *s, const float *s_halo, const float *d,
+                               const int64_t *row_ids, const int64_t *ids, const int64_t *ids_halo, uint32_t seed,
+                               uint32_t stream, double p, float *out, float *lse, float *big_q, float *q, int threads);
+int grinnder_cpu_attention_f64(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows, int64_t heads,
+                               int64_t channels, double slope, const int64_t *indptr, const int32_t *indices,
+                               const double *y, const double *y_halo, const double *s, const double *s_halo,
+                               const double *d, const int64_t *row_ids, const int64_t *ids, const int64_t *ids_halo,
+                               uint32_t seed, uint32_t stream, double p, double *out, double *lse, double *big_q,
+                               double *q, int threads);
+
+/* What backward needs to know about a destination, once the gradient g at out is known, row by row:
+ *
+ *     delta = <g[h, :], out[h, :]>;  edge[r, :] = (d[r, :] | lse[r, :] | delta);  dd[r, h] = <g, big_q> - delta * q
+ *
+ * g, out, big_q: [rows, heads * channels]; edge: [rows, 3 * heads]; the others [rows, heads]. dd: the gradient at d. */
+int grinnder_cpu_attention_settle_f32(int64_t rows, int64_t heads, int64_t channels, const float *g, const float *out,
+                                      const float *big_q, const float *q, const float *d, const float *lse, float *edge,
+                                      float *dd, int threads);
+int grinnder_cpu_attention_settle_f64(int64_t rows, int64_t heads, int64_t channels, const double *g, const double *out,
+                                      const double *big_q, const double *q, const double *d, const double *lse,
+                                      double *edge, double *dd, int threads);
+
+/* The gradient of attention, pulled along out-edges. Row r of the call is node u, edge e goes to row v = indices[e] of
+ * the operand, with d, lse and delta in edge[v, :]:
+ *
+ *     alpha = exp(leaky(s[u, h] + d) - lse)
+ *     ds[u, h] = sum of alpha * leaky' * (mask * <y[u, h, :], g[v, h, :]> - delta)
+ *     dy[u, h, :] = sum of alpha * mask * g[v, h, :] + ds[u, h] * att_src[h, :] + dd[u, h] * att_dst[h, :]
+ *
+ * g, g_halo: [., heads * channels]; edge, edge_halo: [., 3 * heads], as grinnder_cpu_attention_settle_f32 made them
+ * y, dy: [rows, heads * channels]; s, dd, ds: [rows, heads]. The rest as above; here row_ids are sources. */
+int grinnder_cpu_attention_grad_f32(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows, int64_t heads,
+                                    int64_t channels, double slope, const int64_t *indptr, const int32_t *indices,
+                                    const float *g, const float *g_halo, const float *edge, const float *edge_halo,
+                                    const float *y, const float *s, const float *dd, const float *att_src,
+                                    const float *att_dst, const int64_t *row_ids, const int64_t *ids,
+                                    const int64_t *ids_halo, uint32_t seed, uint32_t stream, double p, float *dy,
+                                    float *ds, int threads);
+int grinnder_cpu_attention_grad_f64(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows, int64_t heads,
+                                    int64_t channels, double slope, const int64_t *indptr, const int32_t *indices,
+                                    const double *g, const double *g_halo, const double *edge, const double *edge_halo,
+                                    const double *y, const double *s, const double *dd, const double *att_src,
+                                    const double *att_dst, const int64_t *row_ids, const int64_t *ids,
+                                    const int64_t *ids_halo, uint32_t seed, uint32_t stream, double p, double *dy,
+                                    double *ds, int threads);
+
 /* out[0..4) = Philox4x32-10 of counter[0..4) and key[0..2). */
 int grinnder_cpu_philox(const uint32_t *counter, const uint32_t *key, uint32_t *out);

@@ -71,3 +71,25 @@ int grinnder_cuda_norm_act_grad_f32(int64_t rows, int64_t width, const float *z,
                                     const uint32_t *added_word, double p, const float *g_hs, const float *g_h, float *dz, float *dskip, float *dgamma,
                                     float *dbeta, float *dbias, float *scratch, void *stream);
 int64_t grinnder_cuda_norm_act_scratch(int64_t rows, int64_t width);
+
+/* Attention; arguments as of the functions grinnder_cpu_attention*_f32, word for word, masks bit by bit. Ids are not
+ * checked. stream_word is their `stream`, added_word as of grinnder_cuda_norm_act_f32. A sum has one order, which
+ * depends on the row's degree and on the channels. */
+int grinnder_cuda_attention_scores_f32(int64_t rows, int64_t heads, int64_t channels, const float *y,
+                                       const float *att_src, const float *att_dst, float *s, float *d, void *stream);
+int grinnder_cuda_attention_f32(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows, int64_t heads,
+                                int64_t channels, double slope, const int64_t *indptr, const int32_t *indices,
+                                const float *y, const float *y_halo, const float *s, const float *s_halo,
+                                const float *d, const int64_t *row_ids, const int64_t *ids, const int64_t *ids_halo,
+                                uint32_t seed, uint32_t stream_word, const uint32_t *added_word, double p, float *out,
+                                float *lse, float *big_q, float *q, void *stream);
+int grinnder_cuda_attention_settle_f32(int64_t rows, int64_t heads, int64_t channels, const float *g, const float *out,
+                                       const float *big_q, const float *q, const float *d, const float *lse,
+                                       float *edge, float *dd, void *stream);
+int grinnder_cuda_attention_grad_f32(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows, int64_t heads,
+                                     int64_t channels, double slope, const int64_t *indptr, const int32_t *indices,
+                                     const float *g, const float *g_halo, const float *edge, const float *edge_halo,
+                                     const float *y, const float *s, const float *dd, const float *att_src,
+                                     const float *att_dst, const int64_t *row_ids, const int64_t *ids,
+                                     const int64_t *ids_halo, uint32_t seed, uint32_t stream_word,
+                                     const uint32_t *added_word, double p, float *dy, float *ds, void *stream);
