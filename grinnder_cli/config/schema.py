@@ -60,14 +60,18 @@ class DatasetConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    name: str = one_of("gcn", "custom")
-    """Layer type; custom: your own, from model.module."""
+    name: str = one_of("gcn", "sage", "gin", "gat", "mlp", "custom")
+    """Layer type: GCNConv, SAGEConv (mean), GINConv, GATConv, a linear layer that reads no neighbour, or your own."""
     module: str | None = None
     """model=custom: `FILE.py:CLASS`, a module list of PyG convolutions (docs/custom_layers.md)."""
-    norm: str = one_of("layer", "none")
-    """Normalisation between layers."""
+    heads: int = 1
+    """model=gat: attention heads; hidden is their total width."""
+    norm: str = one_of("layer", "batch", "none")
+    """Normalisation between layers; batch: over all nodes, however many parts they are in."""
     dropout: float = 0.5
     """Dropout probability between layers, in [0, 1)."""
+    attention_dropout: float = 0.0
+    """model=gat: probability that an edge is left out of a head's sum, in [0, 1)."""
     residual: bool = False
     """Add the layer's input after the norm where the widths agree."""
 

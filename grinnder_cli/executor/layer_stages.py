@@ -6,12 +6,14 @@ Shapes: a part has n own rows, m with its halo; x [m, d_in]; h and gradients of 
 import torch
 from torch import Tensor
 
+from grinnder_cli.executor.nodes import Nodes
 from grinnder_cli.executor.objective import Objective
-from grinnder_cli.executor.stages import Nodes, Tally
+from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.watch import EMBEDDINGS, Watch
+from grinnder_cli.model.base import Model
 from grinnder_cli.model.block import Block, layered
-from grinnder_cli.model.gcn import GCN
 from grinnder_cli.partitioner.operator import ROLES
+from grinnder_cli.plan.steps import Step
 
 
 class LayerStages:
@@ -23,7 +25,7 @@ class LayerStages:
         train_rows: labelled training rows of the whole graph.
     """
 
-    def __init__(self, model: GCN, objective: Objective, train_rows: int) -> None:
+    def __init__(self, model: Model, objective: Objective, train_rows: int) -> None:
         self.model, self.spec, self.objective = model, model.spec, objective
         self.terms = objective.terms(train_rows)
         self._layers = layered(model.spec, model, model.seed)
@@ -44,6 +46,9 @@ class LayerStages:
             correct, counted = self.objective.count(logits, target, (nodes.role >> bit & 1).bool())
             tally.correct[bit] += correct
             tally.counted[bit] += counted
+
+    def begin(self, step: Step) -> None:
+        """Nothing is summed over the parts of a pass: norms over all rows are refused."""
 
     def layer(self, index: int, x: Tensor, block: Block, nodes: Nodes, epoch: int, train: bool) -> Tensor:
         """A^{l-1} -> A^l of the part's own rows, under autograd where that is on."""

@@ -7,19 +7,16 @@ Shapes: part p has n own rows and h halo rows, m = n + h.
 """
 
 import time
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from grinnder_cli.executor.host_visit import HostVisit
-from grinnder_cli.executor.stages import Nodes, Tally
 from grinnder_cli.executor.visit import TORCH
-from grinnder_cli.model.block import Block
 from grinnder_cli.model.kernels import gather_rows
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.simulate import Action, Do
-from grinnder_cli.plan.steps import Chunk, Op
+from grinnder_cli.plan.steps import Chunk
 from grinnder_cli.storage.buffers import Buffer
 
 
@@ -30,7 +27,7 @@ class LayerVisit(HostVisit):
         super().__init__(*args)
         self._gathered: Buffer | None = None
         self._halo_scale: Buffer | None = None
-        self._grad: Tensor | None = None
+        self.gathered_grad: Tensor | None = None
         self._starts = self.sizes.halo_in[self.part].cumsum() - self.sizes.halo_in[self.part]
         self._all_rows = self.rows + int(self.sizes.halo_in[self.part].sum())
 
@@ -83,7 +80,7 @@ class LayerVisit(HostVisit):
     def _wanted(self, owner: int) -> tuple[Tensor, int]:
         """(an owner's rows that this part reads, where in the halo they begin)."""
         first = int(self._starts[owner])
-        return self._field("recv_in", "rows")[first : first + int(self.sizes.halo_in[self.part, owner])], first
+        return self.field("recv_in", "rows")[first : first + int(self.sizes.halo_in[self.part, owner])], first
 
     # ------------------------------------------------------------------ views
     def _type(self, name: str) -> torch.dtype:
@@ -99,43 +96,17 @@ class LayerVisit(HostVisit):
         assert self._halo_scale is not None
         return torch.from_numpy(self._halo_scale.array).view(TORCH[self._dtype])
 
-    def _block(self, nodes: Nodes) -> Block:
-        scale = nodes.scale
-        if self._halo_scale is not None:
-            scale = torch.cat([scale, self._scale_of_halo()[: self._all_rows - self.rows]])
-        return Block(
-            indptr=self._field("topo_in", "indptr"),
-            indices=self._field("topo_in", "indices"),
-            weight=self._field("topo_in", "weight") if self.sizes.weighted else None,
-            scale=scale if len(scale) == self._all_rows else None,
-        )
+    def halo_scale(self) -> Tensor | None:
+        """What multiplies the halo's rows [h]; None where there is no such factor, or no halo."""
+        return None if self._halo_scale is None else self._scale_of_halo()[: self._all_rows - self.rows]
 
-    def _rows_in(self) -> Tensor:
+    def gathered(self) -> Tensor:
         """[own | halo] rows of the layer's input."""
         snapshot = self._inputs.get(f"snap{self.step.layer}")
         if snapshot is not None:
             return self._typed(snapshot, f"snap{self.step.layer}")
         assert self._gathered is not None, "the step lists no rows to gather"
         return self._typed(self._gathered, "x" if self.step.layer == 1 else f"h{self.step.layer - 1}")
-
-    # ------------------------------------------------------------------ computing
-    def compute(self, stages: Any, tally: Tally, epoch: int) -> None:
-        """The step's own computation.
-
-        Args:
-            stages: `LayerStages`.
-        """
-        step, layer = self.step, self.step.layer
-        nodes = Nodes(*(self._field("nodes", name) for name in ("id", "scale", "y", "role")))
-        x, block = self._rows_in(), self._block(nodes)
-        if step.op is Op.FORWARD:
-            stages.forward(layer, x, block, nodes, epoch, step.train, self._some(self._out(f"h{layer}")))
-        elif step.op is Op.LOSS:
-            out = self._out(f"g{layer}")
-            stages.loss(x, block, nodes, tally, epoch, train=step.train, evaluate=step.evaluate, grad=out)
-        else:
-            grad = self._need(f"g{layer}")
-            self._grad = stages.backward(layer, x, block, nodes, epoch, grad, wanted=layer > 1)
 
     # ------------------------------------------------------------------ writes
     def _output(self, action: Action) -> None:
@@ -164,12 +135,12 @@ class LayerVisit(HostVisit):
     def _add(self, chunk: Chunk, buffer: Buffer) -> None:
         """Add the gradient of the rows gathered from an owner to its chunk."""
         start = time.perf_counter()
-        assert self._grad is not None
+        assert self.gathered_grad is not None
         into = self._typed(buffer, chunk.tensor, self.host.nbytes(chunk))
         if chunk.part == self.part:
-            into += self._grad[: self.rows]
+            into += self.gathered_grad[: self.rows]
         else:
             rows, first = self._wanted(chunk.part)
-            part = self._grad[self.rows + first : self.rows + first + len(rows)]
+            part = self.gathered_grad[self.rows + first : self.rows + first + len(rows)]
             into.index_copy_(0, rows.long(), gather_rows(into, rows).add_(part))
         self.host.clock.gather += time.perf_counter() - start

@@ -4,18 +4,19 @@ import torch
 
 from grinnder_cli.config.schema import OptimizerConfig
 from grinnder_cli.executor.layer_stages import LayerStages
+from grinnder_cli.executor.nodes import nodes_of
 from grinnder_cli.executor.objective import Objective
-from grinnder_cli.executor.stages import Nodes, Tally
+from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.update import Update
+from grinnder_cli.model.base import Model
 from grinnder_cli.model.block import Block
-from grinnder_cli.model.gcn import GCN
 
 MOST_ROWS = 4096
 """Rows of the made-up block: enough for the libraries to take the paths they will take."""
 
 
 def warm_up_layers(
-    model: GCN, objective: Objective, settings: OptimizerConfig, *, rows: int, dtype: torch.dtype
+    model: Model, objective: Objective, settings: OptimizerConfig, *, rows: int, dtype: torch.dtype
 ) -> None:
     """Compute and throw away.
 
@@ -29,8 +30,14 @@ def warm_up_layers(
         parameter.grad = torch.zeros_like(parameter)
     ids = torch.arange(rows)
     target = objective.blank(rows, dtype, torch.device("cpu"))
-    nodes = Nodes(ids, torch.ones(rows, dtype=dtype), target, torch.ones(rows, dtype=torch.uint8))
-    block = Block(indptr=torch.arange(rows + 1), indices=ids.int(), weight=None, scale=nodes.scale)
+    fields = {
+        "id": ids,
+        "y": target,
+        "role": torch.ones(rows, dtype=torch.uint8),
+        "scale": torch.ones(rows, dtype=dtype),
+    }
+    nodes = nodes_of(fields.__getitem__, model.spec.family.scale)
+    block = Block(indptr=torch.arange(rows + 1), indices=ids.int(), weight=None, send=nodes.send, receive=nodes.receive)
     for layer in model.spec.layers:
         x, out = torch.zeros(rows, layer.d_in, dtype=dtype), torch.empty(rows, layer.d_out, dtype=dtype)
         if layer.index == model.spec.depth:

@@ -17,14 +17,15 @@ import torch
 from torch import Tensor
 
 from grinnder_cli.executor.layer_stages import LayerStages
+from grinnder_cli.executor.nodes import Nodes, nodes_of
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.result import EpochResult
-from grinnder_cli.executor.stages import Nodes, Tally
+from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.update import Update
 from grinnder_cli.executor.visit import TORCH
 from grinnder_cli.executor.watch import Watch
+from grinnder_cli.model.base import Model
 from grinnder_cli.model.block import Block
-from grinnder_cli.model.gcn import GCN
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import map_chunk, offsets, padded
 from grinnder_cli.partitioner.operator import Operator, OperatorSizes, chunk_file
@@ -121,7 +122,7 @@ class SnapshotRunner:
     """
 
     def __init__(
-        self, operator: Operator, x_dtype: str, model: GCN, update: Update, objective: Objective,
+        self, operator: Operator, x_dtype: str, model: Model, update: Update, objective: Objective,
         train_rows: int, backend: Backend, *, evaluate: Callable[[int], bool], check: Callable[[], None],
     ) -> None:  # fmt: skip
         self.model, self.optimizer, self._step = model, update.optimizer, update.step
@@ -239,16 +240,24 @@ class SnapshotRunner:
 
     def _bring(self, part: int) -> tuple[Nodes, Block, Tensor]:
         """(nodes, block, rows of [own | halo] in the partition's order)."""
-        own, topo, sizes = self._fields("nodes", part), self._fields("topo_in", part), self._sizes
-        scale, members = [own["scale"]], [torch.arange(int(self._first[part]), int(self._first[part + 1]))]
+        topo, sizes = self._fields("topo_in", part), self._sizes
+        nodes = nodes_of(self._fields("nodes", part).__getitem__, sizes.scale)
+        send, members = (
+            [] if nodes.send is None else [nodes.send],
+            [torch.arange(int(self._first[part]), int(self._first[part + 1]))],
+        )
         if sizes.halo_in[part].any():
             halo = self._fields("recv_in", part)["rows"].long()
             for owner, rows in enumerate(halo.split(sizes.halo_in[part].tolist())):
                 if len(rows):
-                    scale.append(self._fields("nodes", owner)["scale"][rows])
+                    if nodes.send is not None:
+                        send.append(self._fields("nodes", owner)["scale"][rows])
                     members.append(rows + int(self._first[owner]))
-        block = Block(indptr=topo["indptr"], indices=topo["indices"], weight=topo.get("weight"), scale=torch.cat(scale))
-        return Nodes(own["id"], own["scale"], own["y"], own["role"]), block, torch.cat(members)
+        block = Block(
+            indptr=topo["indptr"], indices=topo["indices"], weight=topo.get("weight"),
+            send=torch.cat(send) if send else None, receive=nodes.receive,
+        )  # fmt: skip
+        return nodes, block, torch.cat(members)
 
     def _rows(self, below: Tensor | None, part: int, members: Tensor) -> Tensor:
         """[own | halo] rows of a layer's input: of `below`, or of X."""

@@ -2,9 +2,10 @@
 
     h_l = dropout(act(norm(conv_l(h_{l-1})) + h_{l-1} where the widths agree)),  the last layer bare.
 
-A `BlockLayer` is a convolution that takes [own | halo] rows and the part's block of edges. GCN's is computed by our
-kernels; any convolution of PyG's that takes bipartite input is one as it stands: sources are [own | halo], targets the
-own rows, which come first, so that an index below n is the same node on both sides (self loops included).
+A `BlockLayer` is a convolution that takes [own | halo] rows and the part's block of edges. Sums over neighbours are
+computed by our kernels (gcn, sage, gin, mlp: `SumOnBlock`); any convolution of PyG's that takes bipartite input is one
+as it stands: sources are [own | halo], targets the own rows, which come first, so that an index below n is the same
+node on both sides (self loops included).
 
 Shapes: n own rows, m = n + h rows in all, E edges.
 """
@@ -14,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import GCNConv
 
+from grinnder_cli.model.base import Model
 from grinnder_cli.model.kernels import dropout, spmm
 from grinnder_cli.model.local import norm_act
 from grinnder_cli.model.spec import LayerSpec, ModelSpec
@@ -28,13 +30,14 @@ class Block:
 
     Shapes:
         indptr: int64 [n + 1]; indices: int32 [E], columns; weight: [E] or None.
-        scale: [m], D^-1/2 of every column, or None where the model needs none.
+        send: [m], what multiplies a column's row, or None; receive: [n], what multiplies a sum, or None.
     """
 
     indptr: Tensor
     indices: Tensor
     weight: Tensor | None
-    scale: Tensor | None
+    send: Tensor | None
+    receive: Tensor | None
 
     @property
     def rows(self) -> int:
@@ -46,15 +49,14 @@ class Block:
         return torch.repeat_interleave(self.indptr.diff())
 
     def edge_index(self) -> Tensor:
-        """PyG's form, int64 [2, E - loops]: (column, row) of every edge; self loops are the operator's own."""
-        edges = torch.stack([self.indices.long(), self.destinations()])
-        return edges[:, edges[0] != edges[1]]
+        """PyG's form, int64 [2, E]: (column, row) of every edge, the operator's self loops included."""
+        return torch.stack([self.indices.long(), self.destinations()])
 
     def edge_values(self) -> Tensor | None:
         """Weight of every edge times its column's scale [E]; None where all are 1."""
-        if self.scale is None:
+        if self.send is None:
             return self.weight
-        scale = self.scale[self.indices]
+        scale = self.send[self.indices]
         return scale if self.weight is None else scale.mul_(self.weight)
 
 
@@ -67,15 +69,14 @@ class BlockLayer(Protocol):
 
 
 class _Aggregate(torch.autograd.Function):
-    """Normalised sums over the edges of a block; backward sorts them by column."""
+    """Scaled sums over the edges of a block; backward sorts them by column."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, block: Block) -> Tensor:
         values = block.edge_values()
-        ctx.save_for_backward(block.indptr, block.indices, block.scale, values)
+        ctx.save_for_backward(block.indptr, block.indices, block.receive, values)
         ctx.columns = len(y)
-        scale = None if block.scale is None else block.scale[: block.rows]
-        return spmm(block.indptr, block.indices, y, weight=values, scale=scale)
+        return spmm(block.indptr, block.indices, y, weight=values, scale=block.receive)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -86,12 +87,12 @@ class _Aggregate(torch.autograd.Function):
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         weight = None if weight is None else weight[order]
         if scale is not None:
-            weight = weight * scale[rows]
+            weight = scale[rows] if weight is None else weight * scale[rows]
         return spmm(starts, rows.int(), grads[0].contiguous(), weight=weight), None
 
 
 def aggregate(y: Tensor, block: Block) -> Tensor:
-    """`scale[r] * sum of weight[e] * scale[c] * y[c]` over the edges e = (r, c) of own rows, under autograd.
+    """`receive[r] * sum of weight[e] * send[c] * y[c]` over the edges e = (r, c) of own rows, under autograd.
 
     Shapes:
         y: [m, W]; returns [n, W].
@@ -99,22 +100,24 @@ def aggregate(y: Tensor, block: Block) -> Tensor:
     return _Aggregate.apply(y, block)
 
 
-class GcnOnBlock:
-    """GCNConv's own parameters by our kernels; the weight goes where it makes what is summed narrower.
+class SumOnBlock:
+    """A layer of a model whose aggregation is a sum, by our kernels; its weight goes where it makes the sum narrower.
 
     Args:
-        conv: whose parameters these are.
-        transform_first: the weight comes before the sums.
+        model: holds the parameters, and knows what follows the sum.
     """
 
-    def __init__(self, conv: GCNConv, *, transform_first: bool) -> None:
-        self._conv, self._first = conv, transform_first
+    def __init__(self, model: Model, layer: LayerSpec) -> None:
+        self._model, self._layer, self._late = model, layer, not layer.transform_first
 
     def __call__(self, x: Tensor, block: Block) -> Tensor:
-        weight, bias = self._conv.lin.weight, self._conv.bias
-        if self._first:
-            return aggregate(x @ weight.t(), block) + bias
-        return torch.addmm(bias, aggregate(x, block), weight.t())
+        index = self._layer.index
+        own, root = x[: block.rows], self._model.root_weight(index)
+        z = aggregate(x if self._late else x @ self._model.weight(index).t(), block)
+        if root is not None and not self._late:
+            z = z + own @ root.t()
+        c, bias = self._model.receive(self._layer, z, own if root is not None and self._late else None, late=self._late)
+        return c if bias is None else c + bias
 
 
 class PygOnBlock:
@@ -131,11 +134,13 @@ class PygOnBlock:
         return self._conv((x, x[: block.rows]), block.edge_index())
 
 
-def block_layer(spec: ModelSpec, layer: LayerSpec, conv: torch.nn.Module) -> BlockLayer:
+def block_layer(model: torch.nn.Module, layer: LayerSpec, conv: torch.nn.Module) -> BlockLayer:
     """How a convolution is computed on a block."""
-    if spec.name == "gcn":
-        assert isinstance(conv, GCNConv)
-        return GcnOnBlock(conv, transform_first=layer.transform_first)
+    if not isinstance(model, Model):
+        return PygOnBlock(conv)
+    if not model.spec.family.convolved:
+        return SumOnBlock(model, layer)
+    conv.add_self_loops = False  # type: ignore[assignment]  # the block has exactly one per node
     return PygOnBlock(conv)
 
 
@@ -147,7 +152,7 @@ class Layered:
         spec: widths, residuals, dropout.
         convs: layer 1 to L.
         norms: behind layers 1 to L-1; None: nothing.
-        act: the activation; None: relu.
+        act: the activation, "relu" or "elu" where it is a family's.
         seed: dropout's key.
         module: the model where layers draw random numbers of their own, else None: backward must draw them again.
     """
@@ -155,7 +160,7 @@ class Layered:
     spec: ModelSpec
     convs: tuple[BlockLayer, ...]
     norms: tuple[torch.nn.Module | None, ...]
-    act: Callable[[Tensor], Tensor] | None
+    act: Callable[[Tensor], Tensor] | str
     seed: int
     module: torch.nn.Module | None
 
@@ -184,12 +189,12 @@ class Layered:
         norm = self.norms[index - 1]
         skip = x[: block.rows] if layer.residual else None
         p = self.spec.dropout if train else 0.0
-        if self.act is None and (norm is None or _is_plain(norm, layer.d_out)):
+        if isinstance(self.act, str) and (norm is None or _is_plain(norm, layer.d_out)):
             affine = {} if norm is None else {"gamma": norm.weight, "beta": norm.bias, "eps": norm.eps}
-            return norm_act(z, skip=skip, ids=ids, seed=self.seed, stream=stream, p=p, **affine)[0]  # type: ignore[arg-type]
+            return norm_act(z, skip=skip, ids=ids, seed=self.seed, stream=stream, p=p, act=self.act, **affine)[0]  # type: ignore[arg-type]
         z = z if norm is None else norm(z)
         z = z if skip is None else z + skip
-        h = torch.relu(z) if self.act is None else self.act(z)
+        h = getattr(F, self.act)(z) if isinstance(self.act, str) else self.act(z)
         return dropout(h, ids, seed=self.seed, stream=stream, p=p)
 
 
@@ -203,12 +208,12 @@ def layered(spec: ModelSpec, model: torch.nn.Module, seed: int) -> Layered:
     """The chain of a model with `convs` and, where it has norms, `norms`; `act` may be a callable of the model's."""
     convs: Any = model.convs
     norms: Any = getattr(model, "norms", None) or [None] * (spec.depth - 1)
-    act: Any = getattr(model, "act", None)
+    act: Any = getattr(model, "act", torch.relu)
     return Layered(
         spec=spec,
-        convs=tuple(block_layer(spec, layer, conv) for layer, conv in zip(spec.layers, convs, strict=True)),
+        convs=tuple(block_layer(model, layer, conv) for layer, conv in zip(spec.layers, convs, strict=True)),
         norms=tuple(norms),
-        act=None if act is None or act is torch.relu else act,
+        act=spec.family.act if act is torch.relu else act,
         module=model if getattr(spec, "random", False) else None,
         seed=seed,
     )

@@ -26,9 +26,7 @@ from torch import Tensor
 from grinnder_cli.config.keys import did_you_mean
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.errors import ConfigError
-from grinnder_cli.model import gcn
 from grinnder_cli.model.block import Block, layered
-from grinnder_cli.model.gcn import GCN
 from grinnder_cli.model.spec import LayerSpec, ModelSpec
 
 CONTRACT = "MyModel(in_channels, hidden, out_channels, num_layers) with .convs"
@@ -93,13 +91,13 @@ def describe_custom(config: RunConfig, num_features: int, num_classes: int) -> C
         )
     layers = tuple(
         LayerSpec(
-            index=index, d_in=d_in, d_out=d_out, transform_first=False,
+            index=index, d_in=d_in, d_out=d_out, transform_first=False, heads=0, exchanged=d_in,
             residual=config.model.residual and index < config.layers and d_in == d_out,
         )
         for index, (d_in, d_out) in enumerate(pairwise(widths), start=1)
     )  # fmt: skip
     spec = CustomSpec(
-        name="custom", layers=layers, norm="none", dropout=config.model.dropout, loops="one", weighted=False,
+        name="custom", layers=layers, norm="none", dropout=config.model.dropout, attention_dropout=0.0,
         module=module, arguments=arguments, scalars=sum(p.numel() for p in user.parameters()), random=False,
     )  # fmt: skip
     trial.check_norms(spec)
@@ -107,11 +105,9 @@ def describe_custom(config: RunConfig, num_features: int, num_classes: int) -> C
     return replace(spec, random=trial.is_random(spec))
 
 
-def build(spec: ModelSpec, seed: int, dtype: torch.dtype) -> GCN:
-    """The model of any name with weights drawn from `seed`, in `dtype`."""
-    if not isinstance(spec, CustomSpec):
-        return gcn.build(spec, seed, dtype)
-    return CustomModel(spec, _make(spec.module, spec.arguments, seed), seed).to(dtype)  # type: ignore[return-value]
+def build_custom(spec: CustomSpec, seed: int) -> CustomModel:
+    """The user's model with weights drawn from `seed`, in the type the user made them in."""
+    return CustomModel(spec, _make(spec.module, spec.arguments, seed), seed)
 
 
 # ---------------------------------------------------------------------- the file
@@ -299,4 +295,4 @@ def _block(edges: Tensor, rows: int) -> Block:
     order = torch.argsort(edges[1] * rows + edges[0], stable=True)
     counts = torch.bincount(edges[1], minlength=rows)
     indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return Block(indptr=indptr, indices=edges[0][order].int(), weight=None, scale=None)
+    return Block(indptr=indptr, indices=edges[0][order].int(), weight=None, send=None, receive=None)

@@ -267,6 +267,8 @@ def _keep_ax(config: RunConfig, model: ModelSpec, sizes: OperatorSizes, itemsize
 
     The choice changes the order of sums, so it must not depend on memory, cache, exchange, or on where a run resumes.
     """
+    if model.family.attention:
+        return False  # what layer 1 aggregates depends on its weights
     if config.plan.ax != "auto":
         return config.plan.ax == "on"
 

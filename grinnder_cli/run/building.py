@@ -18,7 +18,7 @@ from grinnder_cli.executor.snapshot import SnapshotRunner
 from grinnder_cli.executor.update import Update
 from grinnder_cli.executor.warm_up import warm_up
 from grinnder_cli.kill import kill_point
-from grinnder_cli.model.custom import build
+from grinnder_cli.model.registry import build
 from grinnder_cli.partitioner.blocks import operator
 from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.memory import local_rows
@@ -120,7 +120,7 @@ def warm_up_libraries(config: RunConfig, prepared: Prepared) -> None:
     stretch = (device_rows if plan.device else local_rows)(prepared.model, plan.program.itemsize)
     rows, dtype = min(int(prepared.sizes.rows.max()), stretch), DTYPES[prepared.sizes.dtype]
     gpu = open_gpu() if plan.device else None
-    warm_up(prepared.model, prepared.objective, config.optimizer, ax=plan.program.ax, rows=rows, dtype=dtype, gpu=gpu)
+    warm_up(plan.program, prepared.objective, config.optimizer, rows=rows, dtype=dtype, gpu=gpu)
     release_freed_memory()
     if plan.device:
         torch._C._cuda_clearCublasWorkspaces()

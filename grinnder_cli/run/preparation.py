@@ -148,6 +148,8 @@ def prepare_run(
     if not train_rows:
         raise DataError(f"dataset {graph.name} has no labelled training node; set dataset.split=random")
     model = _model(config, graph)
+    if graph.weight is not None and not model.family.weighted:
+        _log.warning("edge weights are ignored: model=%s takes none (gcn does)", model.name)
     objective = objective_of(graph, config.metric)
     if method not in IN_PARTS and config.parts not in ("auto", 1):
         raise ConfigError(f"method={method} holds the whole graph: parts={config.parts} cannot be; leave parts out")
@@ -156,7 +158,7 @@ def prepare_run(
     while True:
         parts = int(counts[-1])
         part, seconds = _partition(config, graph, parts, folder, budget, check, afford)
-        sizes = operator_sizes(graph, part, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
+        sizes = _sizes(config, model, graph, part)
         plan = (
             _plan(config, model, objective, sizes, budget, device, first, training) if method not in UNPLANNED else None
         )
@@ -179,11 +181,17 @@ def prepare_run(
 def _model(config: RunConfig, graph: Graph) -> ModelSpec:
     if config.model.name != "custom":
         return describe(config, graph.num_features, graph.num_classes)
-    if graph.weight is not None:
-        _log.warning("edge weights are ignored: model=custom takes none")
     from grinnder_cli.model.custom import describe_custom
 
     return describe_custom(config, graph.num_features, graph.num_classes)
+
+
+def _sizes(config: RunConfig, model: ModelSpec, graph: Graph, part: Partition) -> OperatorSizes:
+    family = model.family
+    return operator_sizes(
+        graph, part, loops=family.loops, scale=family.scale, weighted=family.weighted, halo_ids=family.attention,
+        dtype=config.dtype,
+    )  # fmt: skip
 
 
 def _plan(
@@ -270,7 +278,7 @@ def _what_fits(config: RunConfig, prepared: Prepared) -> str:
     while parts <= graph.num_nodes and graph.num_nodes + graph.num_edges <= TRIED_SIZE and not prepared.searched:
         made, _ = _partition(config, graph, parts, prepared.data_dir, prepared.budget, lambda: None, _ignore)
         model = prepared.model
-        sizes = operator_sizes(graph, made, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
+        sizes = _sizes(config, model, graph, made)
         tier = _plan(config, model, prepared.objective, sizes, prepared.budget, prepared.device, 0).device
         if tier and tier.fits:
             return f"parts={parts} fits ({units.format_size(tier.least)})"

@@ -20,7 +20,8 @@ from grinnder_cli.config.schema import (
 )
 from grinnder_cli.errors import ConfigError
 from grinnder_cli.model.block import layered
-from grinnder_cli.model.custom import _block, _load, build, describe_custom
+from grinnder_cli.model.custom import _block, _load, describe_custom
+from grinnder_cli.model.registry import build
 from grinnder_cli.run import checkpoint, training
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.preparation import prepare_run

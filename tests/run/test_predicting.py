@@ -75,7 +75,7 @@ def by_pyg(config: RunConfig, run: RunDirectory, epoch: int, outputs: int) -> tu
     """(logits, last hidden rows) of plain PyG with the run's saved weights."""
     from safetensors.torch import load_file
 
-    model = lab.PlainGCN([11, *[config.hidden] * (config.layers - 1), outputs], True, config.model.residual).double()
+    model = lab.Plain([11, *[config.hidden] * (config.layers - 1), outputs], config.model).double()
     model.load_state_dict(load_file(run.checkpoints / f"epoch-{epoch:06d}" / "weights.safetensors"))
     hidden = []
     model.convs[-1].register_forward_pre_hook(lambda _, args: hidden.append(args[0]))

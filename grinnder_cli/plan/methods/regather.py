@@ -25,6 +25,9 @@ OWN_ARRAYS = 6
 PYG_ARRAYS = 6
 """Arrays of one row per edge that a convolution of PyG's and its gradient hold at most."""
 
+PYG_SCORES = 2
+"""Numbers per edge, head and such array that attention's scores and their softmax take beside it."""
+
 HEAP_SHARE = 1.15
 """What the allocator keeps of freed temporaries, over what is in use (measured)."""
 
@@ -73,7 +76,7 @@ class RegatherProgram(Program):
     @property
     def scaled(self) -> bool:
         """The aggregation needs the degrees of both ends of an edge."""
-        return self.model.name == "gcn"
+        return self.sizes.scale == "symmetric"
 
     @property
     def _parts(self) -> range:
@@ -184,8 +187,9 @@ class RegatherProgram(Program):
             own = rows * (OWN_ARRAYS * layer.d_out + layer.exchanged)
             # The block's transpose: edges in the order of their columns, with their values.
             block = edges * (40 + 2 * self.itemsize) + 24 * columns
-            if not self.scaled:
-                block += edges * PYG_ARRAYS * max(layer.d_in, layer.d_out) * self.itemsize
+            if self.model.family.convolved:
+                wider = max(layer.d_in, layer.d_out, layer.exchanged + PYG_SCORES * layer.heads)
+                block += edges * PYG_ARRAYS * wider * self.itemsize
             most = max(most, int(np.max((wide + own) * self.itemsize + block)))
         return int(most * HEAP_SHARE)
 
