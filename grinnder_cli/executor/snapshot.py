@@ -242,10 +242,8 @@ class SnapshotRunner:
         """(nodes, block, rows of [own | halo] in the partition's order)."""
         topo, sizes = self._fields("topo_in", part), self._sizes
         nodes = nodes_of(self._fields("nodes", part).__getitem__, sizes.scale)
-        send, members = (
-            [] if nodes.send is None else [nodes.send],
-            [torch.arange(int(self._first[part]), int(self._first[part + 1]))],
-        )
+        send = [] if nodes.send is None else [nodes.send]
+        members = [torch.arange(int(self._first[part]), int(self._first[part + 1]))]
         if sizes.halo_in[part].any():
             halo = self._fields("recv_in", part)["rows"].long()
             for owner, rows in enumerate(halo.split(sizes.halo_in[part].tolist())):

@@ -3,8 +3,10 @@
 import itertools
 import os
 
+import awkward_graph
 import lab
 import pytest
+import torch
 
 from grinnder_cli.cache import POLICIES
 from grinnder_cli.commands.plan import describe
@@ -31,6 +33,13 @@ def graph(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def awkward(tmp_path_factory):
+    path = tmp_path_factory.mktemp("awkward") / "awkward.npz"
+    awkward_graph.write(path, weighted=False)
+    return path
+
+
+@pytest.fixture(scope="module")
 def wide(tmp_path_factory):
     # Chunks that span several blocks.
     return lab.hard_graph(tmp_path_factory.mktemp("wide") / "hard.npz", nodes=700, edges=6000, dtype="float32")
@@ -45,6 +54,56 @@ def test_float64_losses_and_gradients(graph, tmp_path, case, method):
         assert lab.loss_error(got, want) < 1e-9
         assert lab.gradient_error(got, want) < 1e-9
         assert got.measured == got.prepared.plan.total
+
+
+MODELS = {
+    "gcn": {"model": "gcn"}, "sage": {"model": "sage"}, "gin": {"model": "gin"}, "mlp": {"model": "mlp"},
+    "gat": {"model": "gat"}, "gat, 3 heads": {"model": "gat", "heads": 3},
+}  # fmt: skip
+SHAPES = {
+    "wide": {"hidden": 12},
+    "narrow, residual": {"hidden": 3, "residual": True, "layers": 4},
+    "no norm": {"hidden": 6, "norm": "none", "layers": 2},
+    "one layer": {"layers": 1},
+}
+"""Features are 5, classes 4: weights before sums and after them, in all places."""
+
+SAMPLE = [
+    ("sage", "wide", "regather", 7), ("sage", "narrow, residual", "hongtu", 2), ("sage", "no norm", "snapshot", 7),
+    ("gin", "wide", "hongtu", 7), ("gin", "narrow, residual", "regather", 2), ("gin", "no norm", "snapshot", 2),
+    ("gat", "wide", "regather", 2), ("gat", "no norm", "snapshot", 7), ("gat, 3 heads", "wide", "hongtu", 7),
+    ("gat, 3 heads", "narrow, residual", "regather", 7), ("gat, 3 heads", "one layer", "regather", 1),
+    ("mlp", "narrow, residual", "regather", 7), ("mlp", "wide", "snapshot", 2), ("gcn", "wide", "snapshot", 7),
+]  # fmt: skip
+
+
+def equals_pyg(path, tmp_path, model, shape, method, parts, epochs):
+    """PyG on the whole graph, with its own layers."""
+    common = MODELS[model] | SHAPES[shape] | {"parts": parts, "epochs": epochs, "storage": "memory"}
+    got, (want, _) = (
+        lab.run(lab.config(path, tmp_path, method=method, **common)),
+        lab.plain(lab.config(path, tmp_path, **common)),
+    )
+    assert lab.loss_error(got, want) < 1e-9
+    # att_dst has no gradient while no score is on the other side of 0.
+    assert lab.gradient_error(got, want, floor=1e-5 if "gat" in model else 1e-300) < 1e-9
+    for name, tensor in want.weights.items():
+        assert torch.allclose(got.weights[name].double(), tensor.double(), rtol=1e-7, atol=1e-9), name
+    if method != "snapshot":
+        assert got.measured == got.prepared.plan.total
+
+
+@pytest.mark.parametrize("model, shape, method, parts", SAMPLE)
+def test_every_model_on_an_awkward_graph(awkward, tmp_path, model, shape, method, parts):
+    equals_pyg(awkward, tmp_path, model, shape, method, parts, epochs=4)
+
+
+@pytest.mark.skipif(not WHOLE, reason="minutes; GRINNDER_FULL_MATRIX=1 makes them")
+@pytest.mark.parametrize("method", [*METHODS, "snapshot"])
+@pytest.mark.parametrize("model, shape", list(itertools.product(MODELS, SHAPES)))
+def test_the_whole_matrix(awkward, tmp_path, model, shape, method):
+    for parts in (1, 2, 7):
+        equals_pyg(awkward, tmp_path, model, shape, method, parts, epochs=20)
 
 
 def test_dropout_is_that_of_pull(graph, tmp_path):
