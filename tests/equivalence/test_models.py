@@ -64,7 +64,8 @@ def compare(path, tmp_path, **changes):
     assert got.weights.keys() == want.weights.keys()
     for name, tensor in want.weights.items():
         assert got.weights[name].dtype == tensor.dtype and got.weights[name].shape == tensor.shape
-        assert torch.allclose(got.weights[name].double(), tensor.double(), rtol=1e-7, atol=1e-9), name
+        # Adam makes steps of the noise in a gradient that is 0, see `floor`.
+        assert torch.allclose(got.weights[name].double(), tensor.double(), rtol=1e-7, atol=1e-7), name
     return got, want
 
 
