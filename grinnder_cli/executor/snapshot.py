@@ -29,6 +29,7 @@ from grinnder_cli.model.block import Block
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import map_chunk, offsets, padded
 from grinnder_cli.partitioner.operator import Operator, OperatorSizes, chunk_file
+from grinnder_cli.plan.methods.regather import PYG_ARRAYS
 from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.storage.buffers import Buffer
 from grinnder_cli.storage.store import Backend, ChunkStore
@@ -278,5 +279,6 @@ def snapshot_bytes(model: ModelSpec, sizes: OperatorSizes) -> int:
     nodes, columns = int(sizes.rows.sum()), int((sizes.rows + sizes.halo_in.sum(1)).max())
     itemsize = np.dtype(sizes.dtype).itemsize
     layers = sum(2 * nodes * layer.d_out for layer in model.layers)
-    visit = columns * 10 * model.widest * itemsize + 100 * int(sizes.edges_in.max())
+    along_edges = PYG_ARRAYS * model.widest * itemsize if model.family.convolved else 0
+    visit = columns * 10 * model.widest * itemsize + (100 + along_edges) * int(sizes.edges_in.max())
     return layers * itemsize + visit + (16 << 20)

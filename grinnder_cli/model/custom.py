@@ -193,9 +193,8 @@ class _Trial:
     def __init__(self, module: str, user: Any) -> None:
         self.module, self.user = module, user
         gen = torch.Generator().manual_seed(0)
-        src, dst = torch.randint(NODES, (2, EDGES), generator=gen)
-        apart = src != dst
-        self._edges = torch.stack([src[apart], dst[apart]])
+        self._edges = torch.randint(NODES, (2, EDGES), generator=gen)
+        self._edges[:, 0] = 0  # a self loop of the part
         src, dst = self._edges[:, self._edges[1] < OWN]
         # Nodes of the part, own ones first, and the part's edges between their places.
         self._members = torch.cat([torch.arange(OWN), src[src >= OWN].unique()])

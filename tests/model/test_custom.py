@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import awkward_graph
 import pytest
 import torch
 import torch.nn.functional as F
@@ -64,8 +65,13 @@ def train(cfg):
     return losses, checkpoint.load_newest(run.path).weights
 
 
-def test_the_example_equals_its_in_memory_run(example, tmp_path):
+@pytest.mark.parametrize("name", ["karate", "awkward"])
+def test_the_example_equals_its_in_memory_run(example, tmp_path, name):
+    """Self loops and duplicate edges included."""
     cfg = config(example, tmp_path)
+    if name == "awkward":
+        awkward_graph.write(tmp_path / "awkward.npz", weighted=False)
+        cfg = replace(cfg, dataset=DatasetConfig(name="npz", path=str(tmp_path / "awkward.npz")))
     losses, weights = train(cfg)
     prepared = prepare_run(cfg)
     assert prepared.method == "regather" and prepared.plan.total.total_bytes >= 0
