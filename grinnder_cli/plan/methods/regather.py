@@ -22,6 +22,9 @@ from grinnder_cli.plan.steps import Access, Kind, Mode, Op, Step, TensorSpec
 OWN_ARRAYS = 6
 """Arrays of one row per own node that a layer behind its sums, and its gradient, hold at most."""
 
+SECOND_WEIGHT_ARRAYS = 3
+"""The same of a second weight: on the node's own input, or behind the sums (measured)."""
+
 PYG_ARRAYS = 6
 """Arrays of one row per edge that a convolution of PyG's and its gradient hold at most."""
 
@@ -180,14 +183,15 @@ class RegatherProgram(Program):
         """What a layer and its gradient allocate beside the pool's buffers, at most."""
         rows, edges = self.sizes.rows, self.sizes.edges_in
         columns = rows + self.sizes.halo_in.sum(axis=1)
-        most = 0
+        family, most = self.model.family, 0
+        arrays = OWN_ARRAYS + SECOND_WEIGHT_ARRAYS * (family.root or family.perceptron)
         for layer in self.model.layers:
             # What is sent along edges and its gradient; the input in the model's own type, or its gradient.
             wide = columns * (2 * layer.exchanged + layer.d_in)
-            own = rows * (OWN_ARRAYS * layer.d_out + layer.exchanged)
+            own = rows * (arrays * layer.d_out + layer.exchanged)
             # The block's transpose: edges in the order of their columns, with their values.
             block = edges * (40 + 2 * self.itemsize) + 24 * columns
-            if self.model.family.convolved:
+            if family.convolved:
                 wider = max(layer.d_in, layer.d_out, layer.exchanged + PYG_SCORES * layer.heads)
                 block += edges * PYG_ARRAYS * wider * self.itemsize
             most = max(most, int(np.max((wide + own) * self.itemsize + block)))
