@@ -22,10 +22,11 @@ from grinnder_cli.config.schema import (
 )
 from grinnder_cli.executor.aggregation import Scaled
 from grinnder_cli.executor.gpu import CudaGpu
+from grinnder_cli.executor.nodes import Nodes
 from grinnder_cli.executor.objective import OneClass
 from grinnder_cli.executor.planned import PlannedRunner
 from grinnder_cli.executor.prepare import prepare_ax
-from grinnder_cli.executor.stages import Nodes, Stages
+from grinnder_cli.executor.stages import Stages
 from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.update import Update
 from grinnder_cli.model.registry import build

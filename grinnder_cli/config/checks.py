@@ -97,10 +97,32 @@ def check(config: RunConfig) -> None:
         raise ConfigError("metric=mse is of values; leave dataset.targets=classes out")
     if config.partitioner.name == "file" and not config.partitioner.path:
         raise ConfigError("partitioner=file needs partitioner.path (a text file or .npy with one part id per node)")
+    if (config.model.name == "custom") != (config.model.module is not None):
+        raise ConfigError(
+            "model=custom and model.module=FILE.py:CLASS go together; docs/custom_layers.md has an example"
+        )
+    if config.model.name == "custom" and config.method.name not in ("auto", "regather", "hongtu", "snapshot"):
+        raise ConfigError(f"method={config.method.name} knows no layers of your own; leave method out (regather)")
+    if config.model.name != "custom" and config.method.name in ("regather", "hongtu", "snapshot"):
+        _check_by_layers(config)
     name, objective = config.partitioner.name, config.partitioner.objective
     if objective not in ("auto", *OBJECTIVES.get(name, sum(OBJECTIVES.values(), ()))):
         known = ", ".join(OBJECTIVES[name])
         raise ConfigError(f"partitioner.objective={objective} is not one of partitioner={name}'s (accepts {known})")
+
+
+def _check_by_layers(config: RunConfig) -> None:
+    """Methods that compute a whole layer part by part see neither all rows nor the edges' places in the whole graph."""
+    method = config.method.name
+    if config.model.norm == "batch":
+        raise ConfigError(
+            f"model.norm=batch cannot be with method={method}: a layer is computed before all rows are there; "
+            "method=pull can"
+        )
+    if config.model.name == "gat" and config.model.attention_dropout:
+        raise ConfigError(
+            f"model.attention_dropout={config.model.attention_dropout} cannot be with method={method}; method=pull can"
+        )
 
 
 def _walk(config: Any, prefix: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:

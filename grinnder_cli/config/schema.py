@@ -60,8 +60,10 @@ class DatasetConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    name: str = one_of("gcn", "sage", "gin", "gat", "mlp")
-    """Layer type: GCNConv, SAGEConv (mean), GINConv, GATConv, or a linear layer that reads no neighbour."""
+    name: str = one_of("gcn", "sage", "gin", "gat", "mlp", "custom")
+    """Layer type: GCNConv, SAGEConv (mean), GINConv, GATConv, a linear layer that reads no neighbour, or your own."""
+    module: str | None = None
+    """model=custom: `FILE.py:CLASS`, a module list of PyG convolutions (docs/custom_layers.md)."""
     heads: int = 1
     """model=gat: attention heads; hidden is their total width."""
     norm: str = one_of("layer", "batch", "none")
@@ -115,8 +117,9 @@ class PartitionerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig:
-    name: str = one_of("auto", "pull", "inmemory", "pyg")
-    """auto: pull."""
+    name: str = one_of("auto", "pull", "regather", "hongtu", "snapshot", "inmemory", "pyg")
+    """auto: pull. regather (GriNNder) computes whole layers on own and halo rows, gathered again for backward; hongtu
+    keeps what was gathered instead; snapshot, unplanned, sends all that autograd saves to storage."""
     format: str = one_of("csr", "edge_index")
     """method=pyg: how plain PyG holds the graph."""
 

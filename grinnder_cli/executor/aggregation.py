@@ -6,7 +6,8 @@ Shapes: n own rows, h halo rows; widths as in `plan.methods.pull`.
 import torch
 from torch import Tensor
 
-from grinnder_cli.executor.stages import Nodes, Sink, Stages
+from grinnder_cli.executor.nodes import Nodes
+from grinnder_cli.executor.stages import Sink, Stages
 from grinnder_cli.executor.workspace import Workspace
 from grinnder_cli.model.kernels import spmm
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from grinnder_cli.executor.aggregation import entered
-from grinnder_cli.executor.stages import Nodes, Sink, Stages
+from grinnder_cli.executor.nodes import Nodes
+from grinnder_cli.executor.stages import Sink, Stages
 from grinnder_cli.executor.workspace import Workspace
 from grinnder_cli.model.attention import Attended, attend, attend_backward, scores, settle
 from grinnder_cli.model.edge_dropout import EdgeDropout

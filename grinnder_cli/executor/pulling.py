@@ -3,13 +3,15 @@
 Tensors by the names of `plan.methods.pull`.
 """
 
+from functools import partial
 from typing import Protocol
 
 from torch import Tensor
 
 from grinnder_cli.executor.aggregation import Linear, entered
 from grinnder_cli.executor.attention import Attention
-from grinnder_cli.executor.stages import Nodes, Sink, Stages
+from grinnder_cli.executor.nodes import nodes_of
+from grinnder_cli.executor.stages import Sink, Stages
 from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.workspace import Compute, Workspace
 from grinnder_cli.plan.steps import Op
@@ -44,11 +46,7 @@ def pulling(stages: Stages, tally: Tally, epoch: int) -> Compute:
 class _Pull:
     def __init__(self, visit: Workspace, stages: Stages, tally: Tally, epoch: int) -> None:
         self.visit, self.step, self.stages, self.tally, self.epoch = visit, visit.step, stages, tally, epoch
-        sizes = visit.sizes
-        scale = None if sizes.scale == "none" else visit.field("nodes", "scale")
-        node_id, y, role = (visit.field("nodes", name) for name in ("id", "y", "role"))
-        send = scale if sizes.scale == "symmetric" else None
-        self.nodes = Nodes(id=node_id, y=y, role=role, send=send, receive=scale)
+        self.nodes = nodes_of(partial(visit.field, "nodes"), visit.sizes.scale)
         self.aggregation: Aggregation
         if stages.spec.family.attention:
             self.aggregation = Attention(visit, self.nodes, stages, epoch)

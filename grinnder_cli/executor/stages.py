@@ -8,12 +8,12 @@ Shapes: n own rows, h halo rows; widths from `ModelSpec`; z [n, exchanged], y [n
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from grinnder_cli.executor.nodes import Nodes
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.watch import EMBEDDINGS, Watch
@@ -22,22 +22,6 @@ from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.memory import local_rows
 from grinnder_cli.plan.steps import Op, Step
-
-
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """Per-node input of a part.
-
-    Shapes:
-        id: int64 [n]; y: int32 [n] (multi-label int8, values float [n * C]); role: uint8 [n], bits as in ROLES.
-        send, receive: dtype [n], what multiplies rows before and after they are aggregated, or None.
-    """
-
-    id: Tensor
-    y: Tensor
-    role: Tensor
-    send: Tensor | None
-    receive: Tensor | None
 
 
 class Sink(Protocol):

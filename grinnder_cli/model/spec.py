@@ -52,6 +52,7 @@ class Family:
         perceptron: what a node receives goes through a second weight, of the output's width.
         attention: edges are weighted by attention, whose weight always comes before the aggregation.
         act: between layers, "relu" or "elu".
+        convolved: methods that compute whole layers call PyG's convolution as it stands.
         scalars: a layer's weights and biases.
     """
 
@@ -62,6 +63,7 @@ class Family:
     perceptron: bool = False
     attention: bool = False
     act: str = "relu"
+    convolved: bool = False
     scalars: Callable[[LayerSpec], int]
 
 
@@ -76,10 +78,12 @@ FAMILIES = {
         loops="extra", scale="none", perceptron=True, scalars=lambda layer: (layer.d_in + 2 + layer.d_out) * layer.d_out
     ),
     "gat": Family(
-        loops="one", scale="none", attention=True, act="elu",
+        loops="one", scale="none", attention=True, act="elu", convolved=True,
         scalars=lambda layer: (layer.d_in + 2) * layer.exchanged + layer.d_out,
     ),
     "mlp": Family(loops="only", scale="none", scalars=lambda layer: layer.d_in * layer.d_out + layer.d_out),
+    # What a user's layers hold is counted on the model itself (`model.custom.CustomSpec`).
+    "custom": Family(loops="none", scale="none", convolved=True, scalars=lambda layer: 0),
 }  # fmt: skip
 """By name; the modules of these names hold their parameters and stages."""
 

@@ -15,6 +15,7 @@ from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import BLOCK, padded
 from grinnder_cli.plan.device import device_rows, halo_scratch_bytes
 from grinnder_cli.plan.methods.program import Program
+from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.steps import Mode, Step
 
 LOCAL_BLOCK_BYTES = 1 << 21
@@ -153,6 +154,8 @@ def _handed_on(step: Step) -> int:
 
 def _reads(program: Program, step: Step) -> int:
     """Bytes of what a visit reads, beside the cache."""
+    if isinstance(program, RegatherProgram):
+        return program.reads_bytes(step)
     total = sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
     if step.aggregates:
         name = step.exchanged
@@ -165,6 +168,8 @@ def _reads(program: Program, step: Step) -> int:
 
 def _rest(program: Program, step: Step) -> int:
     """Bytes a visit computes with and hands on."""
+    if isinstance(program, RegatherProgram):
+        return program.rest_bytes(step)
     rows, total = int(program.sizes.rows[step.part]), _handed_on(step)
     widths = [*step.scratch, *(program.tensors[name].width for name in step.computed if name != step.exchanged)]
     total += sum(padded(rows * width * program.itemsize) for width in widths)
@@ -173,6 +178,8 @@ def _rest(program: Program, step: Step) -> int:
 
 def _temporaries(program: Program) -> int:
     """Bytes that stages allocate beside the pool's buffers."""
+    if isinstance(program, RegatherProgram):
+        return program.temporaries_bytes()
     stretch = min(int(program.sizes.rows.max()), local_rows(program.model, program.itemsize))
     return LOCAL_TEMPORARIES * stretch * program.model.widest * program.itemsize
 

@@ -69,6 +69,10 @@ class Mode(Enum):
     """Whole, own rows, new content."""
     SEND = "send"
     """A pack into another part's inbox."""
+    BEGIN = "begin"
+    """Whole, new content: zeros, and some rows added to them."""
+    ADD = "add"
+    """Some rows added to the content there is."""
 
 
 class Access(NamedTuple):

@@ -35,6 +35,14 @@ from grinnder_cli.errors import ConfigError
         ({"optimizer": {"name": "sgd", "momentum": 1.0}}, "optimizer.momentum=1.0"),
         ({"optimizer": {"clip": -1}}, "optimizer.clip=-1.0"),
         ({"optimizer": {"schedule": "linear"}}, "optimizer.schedule cannot be 'linear'"),
+        (
+            {"model": {"norm": "batch"}, "method": {"name": "hongtu"}},
+            "model.norm=batch cannot be with method=hongtu",
+        ),
+        (
+            {"model": {"name": "gat", "attention_dropout": 0.5}, "method": {"name": "snapshot"}},
+            "model.attention_dropout=0.5 cannot be with method=snapshot",
+        ),
         ({"optimizer": {"warmup": 5}, "epochs": 5}, "optimizer.warmup=5 must be less than epochs=5"),
         ({"early_stop": {"patience": -1}}, "early_stop.patience=-1"),
         ({"metric": "accuracy", "dataset": {"targets": "values"}}, "metric=accuracy is of classes"),

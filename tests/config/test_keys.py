@@ -23,6 +23,7 @@ KEYS = {
     "dataset.num_classes": 16,
     "dataset.seed": 0,
     "model.name": "gcn",
+    "model.module": None,
     "model.heads": 1,
     "model.norm": "layer",
     "model.dropout": 0.5,

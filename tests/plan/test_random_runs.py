@@ -34,7 +34,10 @@ def draw(seed: int, folder: Path):
         "ax": rng.choice(["auto", "off"] if model == "gat" else ["auto", "on", "off"]),
         "exchange": rng.choice(["auto", "gather", "pack"]), "recompute": rng.choice(["auto", "on"]),
         "cache": rng.choice(POLICIES), "dtype": rng.choice(["float32", "float64"]), "seed": seed,
+        "method": rng.choice(["pull", "pull", "regather", "hongtu"]),
     }  # fmt: skip
+    if changes["method"] != "pull":  # whole layers part by part: refused with these
+        changes |= {"attention_dropout": 0.0, "norm": "none" if changes["norm"] == "batch" else changes["norm"]}
     cfg = lab.config(path, folder, storage=rng.choice(["memory", "posix"]), **changes)
     plan = lab.prepare_run(cfg).plan
     least, most = plan.least, plan.need.fixed + plan.need.overlapped + plan.need.chunks

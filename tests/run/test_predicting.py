@@ -94,6 +94,9 @@ CASES = {
         "exchange": "gather",
     },
     "no ax, recomputed": {"parts": 2, "ax": "off", "recompute": "on", "dropout": 0.5},
+    "regather": {"parts": 3, "method": "regather", "dropout": 0.5},
+    "hongtu, one forward for both": {"parts": 3, "method": "hongtu"},
+    "snapshot": {"parts": 2, "method": "snapshot", "dropout": 0.5},
     "inmemory": {"parts": "auto", "method": "inmemory", "dropout": 0.5},
     "pyg": {"parts": "auto", "method": "pyg", "dropout": 0.5},
 }

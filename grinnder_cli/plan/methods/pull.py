@@ -58,6 +58,18 @@ class PullProgram(Program):
         return tuple(names)
 
     @property
+    def kept(self) -> tuple[str, ...]:
+        """Layer tensors alive when backward begins: what forward kept, and the last gradient."""
+        last = f"dz{self.model.depth}"
+        made = tuple(n for n, t in self.tensors.items() if t.kind is Kind.LAYER and n[0] in "zc")
+        return (*made, last) if last in self.tensors else made
+
+    @property
+    def input_reads(self) -> tuple[str, int]:
+        """(X or A_hat X, twice)."""
+        return ("ax" if self.ax else "x"), 2
+
+    @property
     def recomputable(self) -> frozenset[str]:
         """Exchanged tensors that are a row-wise function of X or A_hat X."""
         return frozenset(self.exchanged) & {"y2" if self.ax else "y1"}
