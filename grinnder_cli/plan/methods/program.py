@@ -1,8 +1,10 @@
 """What every planned method shares: the settings a program is made from, and epochs as memoised lists of steps."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar
 
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.operator import OperatorSizes
@@ -25,7 +27,10 @@ class Program(ABC):
         eval_every: epochs between evaluations; `last` is always evaluated.
         resident: chunks that stay on the device.
         scored: nodes whose scores an evaluation keeps, to rank them.
+        takes_ax: the method can read A_hat X as an input.
     """
+
+    takes_ax: ClassVar[bool] = False
 
     model: ModelSpec
     sizes: OperatorSizes
@@ -38,7 +43,11 @@ class Program(ABC):
     recomputed: frozenset[str] = frozenset()
     resident: frozenset[Chunk] = frozenset()
     scored: int = 0
-    _passes: dict = field(default_factory=dict, repr=False, compare=False)
+    _passes: dict[tuple, tuple[tuple[Step, ...], int]] = field(default_factory=dict, repr=False, compare=False)
+    """Epochs by kind."""
+    _bare: dict[tuple, Step] = field(default_factory=dict, repr=False, compare=False)
+    """Visits before anything stays on the device: shared by programs that differ in nothing else."""
+    _visits: dict[tuple, Step] = field(default_factory=dict, repr=False, compare=False)
 
     # ------------------------------------------------------------------ what a method says of itself
     @property
@@ -77,12 +86,37 @@ class Program(ABC):
         steps, step_at = self._passes[phase]
         return Unit(epoch, phase, steps, step_at)
 
-    def _sweep(self, make: Callable[[int], Step], k_epoch: int, k: int) -> Iterator[Step]:
-        """One visit of every part that has rows, in serpentine order: pass `k` of epoch `k_epoch`."""
+    def holding(self, chunks: frozenset[Chunk]) -> Any:
+        """The same program where `chunks` stay on the device."""
+        return replace(self, resident=chunks, _passes={}, _visits={})
+
+    def until(self, last: int) -> Any:
+        """The same program with another last epoch."""
+        return replace(self, last=last, _passes={})
+
+    def _sweep(self, make: "partial[Step]", k_epoch: int, k: int) -> Iterator[Step]:
+        """One visit of every part that has rows, in serpentine order: pass `k` of epoch `k_epoch`.
+
+        Args:
+            make: a method of the program with all its arguments but the part.
+        """
         ids = range(self.sizes.parts)
         for part in ids if (k_epoch + k) % 2 == 0 else reversed(ids):
             if self.sizes.rows[part]:
-                yield make(part)
+                yield self._visit(make, part)
+
+    def _visit(self, make: "partial[Step]", part: int) -> Step:
+        """The visit, made once however many kinds of epoch have it."""
+        key = (make.func.__name__, *make.args, part)
+        if key not in self._visits:
+            if key not in self._bare:
+                self._bare[key] = self._finished(make(part))
+            self._visits[key] = self._bare[key].holding(self.resident)
+        return self._visits[key]
+
+    def _finished(self, step: Step) -> Step:
+        """A visit with what the method notes on every one."""
+        return step
 
     # ------------------------------------------------------------------ tensors and accesses
     def _constants(self) -> dict[str, TensorSpec]:

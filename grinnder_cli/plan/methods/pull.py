@@ -5,8 +5,9 @@ inboxes Y_2 travels through; `nodes`, `topo_*`, `send_*`, `recv_*`, `x`, `ax` ar
 `_in` belongs to the forward operator (rows read their in-neighbours), `_out` to its transpose.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Op, Step, TensorS
 
 class PullProgram(Program):
     """Forward and backward of every layer, one exchange each."""
+
+    takes_ax: ClassVar[bool] = True
 
     # ------------------------------------------------------------------ tensors
     @cached_property
@@ -70,15 +73,15 @@ class PullProgram(Program):
         steps: list[Step] = []
         visits = iter(range(10**9))
 
-        def sweep(make: Callable[[int], Step], k_epoch: int, k: int) -> None:
-            steps.extend(self._marked(step).holding(self.resident) for step in self._sweep(make, k_epoch, k))
+        def sweep(make: "partial[Step]", k_epoch: int, k: int) -> None:
+            steps.extend(self._sweep(make, k_epoch, k))
 
         def forward(k_epoch: int, ks: Iterator[int], train: bool, evaluate: bool) -> None:
             if not self.ax:
-                sweep(lambda p: self._enter(p, train), k_epoch, next(ks))
+                sweep(partial(self._enter, train), k_epoch, next(ks))
             for layer in range(1, self.model.depth):
                 sweep(partial(self._forward, layer, train), k_epoch, next(ks))
-            sweep(lambda p: self._loss(p, train, evaluate), k_epoch, next(ks))
+            sweep(partial(self._loss, train, evaluate), k_epoch, next(ks))
 
         # With one forward serving training and evaluation, an epoch's first forward ran at the end of the one before.
         if first or not reuse:
@@ -96,7 +99,7 @@ class PullProgram(Program):
             forward(parity, visits, False, True)
         return tuple(steps), step_at
 
-    def _marked(self, step: Step) -> Step:
+    def _finished(self, step: Step) -> Step:
         """The step with what it computes for itself: what it hands on in packs alone, and what it computes again."""
         names = (step.exchanged, f"y{step.layer + 1}")
         forward = step.op is not Op.BACKWARD
@@ -139,7 +142,7 @@ class PullProgram(Program):
         # Own rows last: packs are cut from them, and the cache may take and evict them at once.
         return reads, sends if name in self.recomputed else (*sends, own)
 
-    def _enter(self, part: int, train: bool) -> Step:
+    def _enter(self, train: bool, part: int) -> Step:
         reads, writes = self._emit("y1", part)
         return Step(Op.ENTER, 0, part, train, False, (*self._read(part, "nodes", "x"), *reads), writes)
 
@@ -164,7 +167,7 @@ class PullProgram(Program):
         # What the next pass waits for goes first.
         return Step(Op.FORWARD, layer, part, train, False, (*self._received(layer, part), *reads), (*writes, *kept))
 
-    def _loss(self, part: int, train: bool, evaluate: bool) -> Step:
+    def _loss(self, train: bool, evaluate: bool, part: int) -> Step:
         layer = self.model.depth
         reads, writes = self._emit(f"dz{layer}", part) if train and self._needs_dz(layer) else ((), ())
         return Step(Op.LOSS, layer, part, train, evaluate, (*self._received(layer, part), *reads), writes)
