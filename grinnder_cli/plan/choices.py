@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from grinnder_cli.cache import POLICIES
 from grinnder_cli.plan.candidate import NONE, Candidate, Evaluator, Score, Task
+from grinnder_cli.plan.methods.program import Program
 from grinnder_cli.plan.schedule import make_schedule
 
 
@@ -51,6 +52,33 @@ class Choice:
     ends: tuple[Candidate, ...]
 
 
+def open_ends(task: Task, plain: Program) -> list[Exchange]:
+    """Every way to exchange that decides how little memory is enough."""
+    asked = task.config.plan
+    gathered = frozenset(plain.exchanged) if asked.exchange == "gather" else NONE
+    again = plain.recomputable - gathered
+    ends = [Exchange(gathered, again if asked.recompute == "on" else NONE)]
+    if asked.recompute == "auto" and task.on_device and again:
+        ends.append(Exchange(gathered, again))
+    if asked.exchange == "auto":
+        ends.append(Exchange(frozenset(plain.exchanged), NONE))
+    return ends
+
+
+def least_memory(task: Task) -> tuple[int, int]:
+    """(host, device) memory below which nothing open to the task fits, bytes; without choosing or simulating."""
+    asked = task.config.plan.ax
+    kinds = [asked == "on"] if asked != "auto" else [True, False]
+    host, device = [], []
+    for ax in kinds if task.takes_ax else [False]:
+        evaluator = Evaluator(task, ax=ax)
+        for end in open_ends(task, evaluator.plain):
+            candidate = evaluator.candidate(*end)
+            host.append(task.budget - candidate.capacity if task.resident else candidate.need.least)
+            device.append(candidate.device.least if candidate.device else 0)
+    return min(host), min(device)
+
+
 def choose_ax(task: Task) -> bool:
     """Whether layer 1 reads A_hat X: by the bytes packs move without a cache.
 
@@ -71,10 +99,8 @@ def choose(task: Task, evaluator: Evaluator) -> Choice:
     """Exchange, what is computed again, and cache."""
     policies = _policies(task)
     trial = policies[-1]  # opt where the choice is free: a sound measure for the other choices
-    start, ends = choose_recompute(task, evaluator, trial)
-    exchange = choose_exchange(task, evaluator, trial, start)
-    if task.config.plan.exchange == "auto":
-        ends = [*ends, Exchange(frozenset(evaluator.plain.exchanged), NONE)]
+    ends = open_ends(task, evaluator.plain)
+    exchange = choose_exchange(task, evaluator, trial, choose_recompute(task, evaluator, trial))
     fits = not evaluator.score(*exchange, trial)[0].short
     cache, costs = choose_cache(evaluator, policies if fits else [], exchange, trial)
     chosen, others = evaluator.candidate(*exchange), [evaluator.candidate(*end) for end in ends]
@@ -95,8 +121,8 @@ def _policies(task: Task) -> list[str]:
     return list(POLICIES) if task.config.cache.name == "auto" else [task.config.cache.name]
 
 
-def choose_recompute(task: Task, evaluator: Evaluator, trial: str) -> tuple[Exchange, list[Exchange]]:
-    """(the exchange to start from, all that were open): what is computed again, packs or whole chunks as asked for.
+def choose_recompute(task: Task, evaluator: Evaluator, trial: str) -> Exchange:
+    """What is computed again, with packs or whole chunks as asked for.
 
     Left to itself nothing is computed again in host memory: there the computation costs more than the bytes.
     """
@@ -105,10 +131,9 @@ def choose_recompute(task: Task, evaluator: Evaluator, trial: str) -> tuple[Exch
     again = plain.recomputable - gathered
     start = Exchange(gathered, again if asked.recompute == "on" else NONE)
     if asked.recompute != "auto" or not task.on_device or not again:
-        return start, [start]
+        return start
     other = Exchange(gathered, again)
-    better = evaluator.score(*other, trial)[0] < evaluator.score(*start, trial)[0]
-    return (other if better else start), [start, other]
+    return other if evaluator.score(*other, trial)[0] < evaluator.score(*start, trial)[0] else start
 
 
 def choose_exchange(task: Task, evaluator: Evaluator, trial: str, start: Exchange) -> Exchange:
