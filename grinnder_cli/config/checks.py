@@ -60,6 +60,8 @@ def check(config: RunConfig) -> None:
         raise ConfigError(f"device=cuda computes in float32; dtype={config.dtype} needs device=cpu")
     if config.storage.quota is not None:
         parse_size(config.storage.quota, "storage.quota")
+    if config.storage.endurance is not None:
+        parse_size(config.storage.endurance, "storage.endurance")
     if config.storage.fault is not None:
         parse_faults(config.storage.fault)
     rate = config.storage.max_gib_s

@@ -77,6 +77,7 @@ class Sizes:
         feature_bytes: what reading features takes beside a few blocks.
         num_features, feature_itemsize: width of x and bytes of one value as stored; width 0: not known before reading.
         num_classes: C; 0: not known before reading.
+        symmetric: every edge comes with its reverse.
     """
 
     num_nodes: int
@@ -88,6 +89,7 @@ class Sizes:
     num_features: int = 0
     feature_itemsize: int = 4
     num_classes: int = 0
+    symmetric: bool = False
 
 
 def rows_per_block(width: int, itemsize: int) -> int:

@@ -1,5 +1,6 @@
 """What a plan chooses among: `Candidate`s, and the `Evaluator` that makes and simulates each of them once."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -146,7 +147,7 @@ class Evaluator:
         self.task, self.ax = task, ax
         self.plain = self._bare(NONE, NONE)
         self._candidates: dict[tuple[frozenset[str], frozenset[str]], Candidate] = {}
-        self._scores: dict[tuple[frozenset[str], frozenset[str], str], tuple[Score, frozenset[str]]] = {}
+        self._scores: dict[tuple[frozenset[str], frozenset[str], str], tuple[Score, Collection[str]]] = {}
 
     def _bare(self, gathered: frozenset[str], recomputed: frozenset[str]) -> Program:
         task = self.task
@@ -173,11 +174,9 @@ class Evaluator:
         lookahead = task.budget >= wants.fixed + wants.overlapped and not (device and device.slots == 1)
         capacity = task.budget - wants.fixed - (wants.overlapped if lookahead else wants.visit)
         room = min(max(capacity, 0), wants.chunks)
-        return Candidate(
-            program=program, device=device, need=wants, lookahead=lookahead, capacity=capacity, room=room
-        )
+        return Candidate(program=program, device=device, need=wants, lookahead=lookahead, capacity=capacity, room=room)
 
-    def score(self, gathered: frozenset[str], recomputed: frozenset[str], cache: str) -> tuple[Score, frozenset[str]]:
+    def score(self, gathered: frozenset[str], recomputed: frozenset[str], cache: str) -> tuple[Score, Collection[str]]:
         """(score, tensors a steady epoch reads from storage) with a cache policy.
 
         What does not fit is not simulated; there the smaller need is preferred, a device's before the host's.
@@ -187,7 +186,7 @@ class Evaluator:
             self._scores[key] = self._simulate(self.candidate(gathered, recomputed), cache)
         return self._scores[key]
 
-    def _simulate(self, candidate: Candidate, cache: str) -> tuple[Score, frozenset[str]]:
+    def _simulate(self, candidate: Candidate, cache: str) -> tuple[Score, Collection[str]]:
         tier = candidate.device
         if not candidate.fits:
             lacking = max(tier.least - tier.budget, 0) if tier else 0

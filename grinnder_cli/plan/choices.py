@@ -65,7 +65,7 @@ def open_ends(task: Task, plain: Program) -> list[Exchange]:
     return ends
 
 
-def least_memory(task: Task) -> tuple[int, int]:
+def least_of(task: Task) -> tuple[int, int]:
     """(host, device) memory below which nothing open to the task fits, bytes; without choosing or simulating."""
     asked = task.config.plan.ax
     kinds = [asked == "on"] if asked != "auto" else [True, False]

@@ -186,6 +186,13 @@ def bus_bytes(program: Program, step: Step, access: Access) -> int:
     return int(program.sizes.halo(name)[step.part, access.chunk.part]) * program.tensors[name].width * program.itemsize
 
 
+def bus_traffic(program: Program) -> tuple[int, int]:
+    """(to the device, from it) bytes that an epoch moves on the bus; rows that kernels read counted once."""
+    steps = program.unit(program.first + 1).steps
+    up = sum(bus_bytes(program, step, access) for step in steps for access in step.reads)
+    return up, sum(access.nbytes for step in steps for access in step.writes)
+
+
 def bus_load(program: Program, *, overlapped: bool) -> int:
     """Bytes that stand for the time an epoch takes on the bus: of each pass the busier direction.
 

@@ -8,12 +8,14 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.model.spec import ModelSpec
+from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.partitioner.operator import OperatorSizes
 from grinnder_cli.plan.candidate import Evaluator, Task, resident_bytes
-from grinnder_cli.plan.choices import Choice, choose, choose_ax
+from grinnder_cli.plan.choices import Choice, choose, choose_ax, least_of
 from grinnder_cli.plan.device import DeviceTier
 from grinnder_cli.plan.memory import Need
 from grinnder_cli.plan.methods.program import Program
@@ -37,6 +39,7 @@ class Plan:
         resident: everything stays in host memory (method=inmemory without a device).
         device: what stays on the GPU; None: visits are computed in host memory.
         peaks: bytes resident at most, of every epoch.
+        loaded, stored: bytes of a steady epoch read from and written to storage, by tensor.
         open_least: the least host memory among the exchanges that the run could take.
     """
 
@@ -54,11 +57,22 @@ class Plan:
     resident: bool
     device: DeviceTier | None
     peaks: tuple[int, ...]
+    loaded: dict[str, int]
+    stored: dict[str, int]
     open_least: int
 
     @property
     def fits(self) -> bool:
         return self.capacity >= 0 and (self.device is None or self.device.fits)
+
+    @cached_property
+    def asked(self) -> dict[str, int]:
+        """Bytes that the visits of a typical epoch want of each tensor, padded, what stays on the device left out."""
+        wanted: dict[str, int] = {}
+        for step in self.program.unit(min(self.program.first + 1, self.program.last)).steps:
+            for access in step.reads:
+                wanted[access.chunk.tensor] = wanted.get(access.chunk.tensor, 0) + padded(access.nbytes)
+        return wanted
 
     @property
     def least(self) -> int:
@@ -115,7 +129,6 @@ def _without_gc() -> Iterator[None]:
             gc.enable()
 
 
-@_without_gc()
 def make_plan(
     config: RunConfig,
     model: ModelSpec,
@@ -126,41 +139,50 @@ def make_plan(
     first: int = 0,
     scored: int = 0,
 ) -> Plan:
-    """Choose ax, exchange, what is computed again, cache and what stays on the device, and predict the run.
+    """`plan_task` of the task with these attributes."""
+    task = Task(
+        config=config, model=model, sizes=sizes, budget=budget, device_budget=device_budget, first=first, scored=scored
+    )
+    return plan_task(task)
 
-    Args:
-        budget: host memory the run may use, bytes.
-        device_budget: device memory the run may use, bytes; None: visits are computed in host memory.
-        first: the epoch this process starts with, counted from 0.
-        scored: nodes whose scores an evaluation keeps.
+
+@_without_gc()
+def plan_task(task: Task) -> Plan:
+    """Choose ax, exchange, what is computed again, cache and what stays on the device, and predict the run.
 
     Returns:
         The plan; check `fits`. Where the budget is too small the plan shows the least that works.
     """
-    task = Task(
-        config=config, model=model, sizes=sizes, budget=budget, device_budget=device_budget, first=first, scored=scored
-    )
     choice = choose(task, Evaluator(task, ax=choose_ax(task)))
     chosen = choice.candidate
     schedule, capacity = _schedule(task, choice)
     epochs: list[EpochActions] = schedule.totals() if capacity >= 0 else []
+    typical = epochs[max(len(epochs) - 2, 0)] if epochs else None
     return Plan(
-        program=schedule.program,
+        program=chosen.program.until(task.last),
         schedule=schedule,
         need=chosen.need,
         capacity=capacity,
         cache=choice.cache,
         cache_reason=_cache_reason(task, choice),
         exchange_reason=_exchange_reason(task, choice),
-        ax_reason="asked for" if config.plan.ax != "auto" else "fewer bytes per epoch without a cache",
+        ax_reason="asked for" if task.config.plan.ax != "auto" else "fewer bytes per epoch without a cache",
         recompute_reason=_recompute_reason(task, choice),
         epochs=tuple(epoch.traffic for epoch in epochs),
         written=frozenset().union(*(epoch.written for epoch in epochs)),
         resident=task.resident,
         device=chosen.device,
         peaks=tuple(epoch.peak for epoch in epochs),
+        loaded=typical.loaded if typical else {},
+        stored=typical.written if typical else {},
         open_least=min(end.need.least for end in choice.ends),
     )
+
+
+@_without_gc()
+def least_memory(task: Task) -> tuple[int, int]:
+    """(host, device) memory below which no plan fits, bytes; nothing is chosen or simulated."""
+    return least_of(task)
 
 
 def _schedule(task: Task, choice: Choice) -> tuple[Schedule, int]:

@@ -97,8 +97,7 @@ class Schedule:
         for entry in self._state.entries.values():
             entry.next_use = FAR if entry.next_use >= FAR else entry.next_use - len(uses)
         traffic = Traffic(epoch.read, epoch.write, epoch.hit, epoch.asked)
-        tensors = frozenset(epoch.written), frozenset(epoch.loaded)
-        actions = EpochActions(tuple(done), unit.step_at, traffic, *tensors, self._state.peak)
+        actions = EpochActions(tuple(done), unit.step_at, traffic, epoch.written, epoch.loaded, self._state.peak)
         return actions, [(chunk, replace(entry)) for chunk, entry in self._state.entries.items()]
 
     def steady(self) -> EpochActions:

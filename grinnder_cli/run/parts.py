@@ -1,0 +1,237 @@
+"""parts=auto: the fewest parts whose visits fit, and more where that moves clearly fewer bytes.
+
+Powers of two, from 1. A number that cannot fit however well the graph is cut is passed over without cutting it. Once
+parts fit, sizes of twice and four times as many are assumed, with the share of a random partition's halo that the parts
+made show; the graph is cut again only where the plan foresees that it pays.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from grinnder_cli.config.schema import MethodConfig, RunConfig
+from grinnder_cli.model.spec import ModelSpec
+from grinnder_cli.partitioner.operator import OperatorSizes
+from grinnder_cli.partitioner.partition import Partition
+from grinnder_cli.plan.assumed import observed_share
+from grinnder_cli.plan.candidate import Task
+from grinnder_cli.plan.planner import Plan, least_memory, plan_task
+from grinnder_cli.run.outline import Outline
+
+WORTHWHILE = 0.9
+"""The parts are doubled further while that brings the need, or the bytes of an epoch, below this share."""
+
+
+AUTO = ("pull",)
+"""Methods that method=auto chooses among, beside everything in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """Sizes of a number of parts.
+
+    Attributes:
+        sizes: of the operator's chunks.
+        partition: the parts; None: nobody has made them, the sizes are assumed.
+        alpha, alpha_out: rows read over nodes, forward and backward.
+        seconds: spent on them now.
+    """
+
+    sizes: OperatorSizes
+    partition: Partition | None
+    alpha: float
+    alpha_out: float
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A number of parts and what was planned with it.
+
+    Attributes:
+        parts: P.
+        method: resolved.
+        made: the parts.
+        plan: None for method=pyg.
+        searched: parts=auto chose P.
+    """
+
+    parts: int
+    method: str
+    made: Made
+    plan: Plan | None
+    searched: bool = False
+
+    @property
+    def fits(self) -> bool:
+        return self.plan is None or self.plan.fits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What the number of parts is chosen for.
+
+    Attributes:
+        config: a run's.
+        method: pull, inmemory, pyg or auto.
+        model: what is trained.
+        outline: counts of the graph.
+        budget, device: host and device memory, bytes (device None: there is none).
+        first: the epoch this process starts with.
+        scored: nodes whose scores an evaluation keeps.
+        make: the sizes of a number of parts.
+        check: called between trials; raises to stop.
+    """
+
+    config: RunConfig
+    method: str
+    model: ModelSpec
+    outline: Outline
+    budget: int
+    device: int | None
+    first: int
+    scored: int
+    make: Callable[[int], Made]
+    check: Callable[[], None] = lambda: None
+
+    def run(self) -> Trial:
+        """The parts asked for, or those chosen; what does not fit comes with the plan that shows the least it needs."""
+        if self.config.parts != "auto":
+            return self._try(int(self.config.parts))
+        if self.method in ("pyg", "inmemory"):
+            return replace(self._try(1), searched=True)
+        trial = self._in_memory() or self._fewest()
+        better = self._better(trial)
+        while better:
+            trial, better = better, self._better(better)
+        return replace(trial, searched=True)
+
+    def hopeless(self) -> tuple[int, int] | None:
+        """(host, device) memory below which no number of parts open to the run fits; None: some may fit."""
+        if self.method == "pyg" or (self.config.parts != "auto" and int(self.config.parts) > self.outline.num_nodes):
+            return None  # the latter is refused where parts are made
+        counts = [int(self.config.parts)] if self.config.parts != "auto" else list(self._counts())
+        counts = counts if self.method != "inmemory" else [1]
+        least: list[tuple[int, int]] = []
+        for parts in counts:
+            host, device = self._least(parts)
+            if host <= self.budget and device <= (self.device or 0):
+                return None
+            if least and not self._shrinks(least[-1], (host, device)):
+                break
+            least.append((host, device))
+        return min(least)
+
+    def plan_of(self, sizes: OperatorSizes, method: str) -> Plan:
+        """The plan with these sizes."""
+        return plan_task(self._task(sizes, method))
+
+    def _task(self, sizes: OperatorSizes, method: str) -> Task:
+        config = replace(self.config, method=MethodConfig(name=method, format=self.config.method.format))
+        return Task(
+            config=config, model=self.model, sizes=sizes, budget=self.budget, device_budget=self.device,
+            first=self.first, scored=self.scored,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ trials
+    def _counts(self) -> Iterator[int]:
+        """1, 2, 4, ... up to the number of nodes."""
+        parts = 1
+        while parts <= self.outline.num_nodes:
+            yield parts
+            parts *= 2
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Methods that are open."""
+        return AUTO if self.method == "auto" else (self.method,)
+
+    def _try(self, parts: int, *methods: str) -> Trial:
+        """Of the methods that are open the one that fits with the fewest bytes of an epoch."""
+        made = self.make(parts)
+        trials = [
+            Trial(parts=parts, method=name, made=made, plan=None if name == "pyg" else self.plan_of(made.sizes, name))
+            for name in methods or self.methods
+        ]
+        return min(trials, key=_cost) if len(trials) > 1 else trials[0]
+
+    def _in_memory(self) -> Trial | None:
+        """Everything in host memory, if that is open and fits: it needs less than a cache that holds everything."""
+        if self.method != "auto" or self.device is not None or self.config.cache.name != "auto":
+            return None
+        if self._least(1, "inmemory")[0] > self.budget:
+            return None
+        trial = self._try(1, "inmemory")
+        return trial if trial.fits else None
+
+    def _fewest(self) -> Trial:
+        """The fewest parts that fit; if none do, those after which more would not need less."""
+        trial: Trial | None = None
+        passed: tuple[int, int] | None = None
+        for parts in self._counts():
+            least = self._least(parts)
+            if least[0] > self.budget or least[1] > (self.device or 0):
+                hopeless, passed = passed and not self._shrinks(passed, least), least
+                if hopeless:
+                    return self._least_needy()
+                continue
+            before, trial = trial, self._try(parts)
+            if trial.fits or 2 * parts > trial.made.sizes.rows.sum():
+                return trial
+            if before and not self._shrinks(_needs(before), _needs(trial)):
+                return trial
+            self.check()
+        return trial or self._least_needy()
+
+    def _least_needy(self) -> Trial:
+        """Where nothing fits: the parts that need least."""
+        best: Trial | None = None
+        for parts in self._counts():
+            trial = self._try(parts)
+            worthwhile = best is None or self._shrinks(_needs(best), _needs(trial))
+            best = trial if best is None or self._shrinks(_needs(best), _needs(trial), 1.0) else best
+            if not worthwhile:
+                break
+        assert best is not None, "a graph has a node"
+        return best
+
+    def _better(self, trial: Trial) -> Trial | None:
+        """More parts with clearly fewer bytes, foreseen and then planned."""
+        plan = trial.plan
+        if plan is None or not plan.fits or trial.method == "inmemory":
+            return None
+        now = plan.steady.total_bytes
+        out = self.outline
+        share = observed_share(out.num_nodes, out.num_edges, trial.parts, trial.made.alpha)
+        share = share if trial.parts > 1 else out.share(self.config)
+        for parts in (2 * trial.parts, 4 * trial.parts):
+            if not now or parts > out.num_nodes:
+                break
+            foreseen = self.plan_of(out.sizes(self.config, parts, share), trial.method)
+            if foreseen.fits and foreseen.steady.total_bytes < WORTHWHILE * now:
+                self.check()
+                other = self._try(parts)
+                if other.plan and other.plan.fits and other.plan.steady.total_bytes < now:
+                    return other
+        return None
+
+    def _least(self, parts: int, *methods: str) -> tuple[int, int]:
+        """(host, device) memory that this many parts need at least, however well the graph is cut."""
+        sizes = self.outline.least_sizes(self.config, parts)
+        needs = [least_memory(self._task(sizes, name)) for name in methods or self.methods]
+        return min(host for host, _ in needs), min(device for _, device in needs)
+
+    def _shrinks(self, before: tuple[int, int], now: tuple[int, int], share: float = WORTHWHILE) -> bool:
+        """More parts bring down what there is too little of, to `share` of it or less."""
+        at = 1 if self.device is not None and before[0] <= self.budget else 0
+        return now[at] <= before[at] * share
+
+
+def _needs(trial: Trial) -> tuple[int, int]:
+    """(host, device) memory it needs, bytes."""
+    assert trial.plan is not None
+    return trial.plan.need.least, trial.plan.device.least if trial.plan.device else 0
+
+
+def _cost(trial: Trial) -> tuple[bool, int]:
+    """What fits first, then by bytes of an epoch; seconds would take their place here."""
+    return not trial.fits, trial.plan.steady.total_bytes if trial.plan and trial.fits else 0
