@@ -68,11 +68,10 @@ class Outline:
         """Share of a random partition's halo that is assumed of the partitioner asked for."""
         return SHARES.get(config.partitioner.name, SHARE)
 
-    def least_sizes(self, config: RunConfig, parts: int) -> OperatorSizes:
-        """What no partition goes below: nothing crosses, and duplicates may yet be dropped from edges not stored."""
-        edges = self.num_edges if self.stored else 0
+    def average_part(self, config: RunConfig, parts: int) -> OperatorSizes:
+        """A part of average size alone, whose rows read no others; edges not stored yet may still be duplicates."""
         return assumed_sizes(
-            nodes=self.num_nodes, edges=edges, parts=parts, share=0,
+            nodes=self.num_nodes // parts, edges=self.num_edges // parts if self.stored else 0, parts=1, share=0,
             features=(self.num_features, self.feature_itemsize), weighted=False, symmetric=True, dtype=config.dtype,
         )  # fmt: skip
 

@@ -7,19 +7,28 @@ made show; the graph is cut again only where the plan foresees that it pays.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from grinnder_cli.config.schema import MethodConfig, RunConfig
 from grinnder_cli.model.spec import ModelSpec
+from grinnder_cli.partitioner.layout import BLOCK
 from grinnder_cli.partitioner.operator import OperatorSizes
 from grinnder_cli.partitioner.partition import Partition
 from grinnder_cli.plan.assumed import observed_share
 from grinnder_cli.plan.candidate import Task
+from grinnder_cli.plan.memory import parts_bytes
 from grinnder_cli.plan.planner import Plan, least_memory, plan_task
 from grinnder_cli.run.outline import Outline
 
 WORTHWHILE = 0.9
-"""The parts are doubled further while that brings the need, or the bytes of an epoch, below this share."""
+"""More parts are taken where they bring the bytes of an epoch below this share."""
 
+
+ROUNDING_BYTES = 16 * BLOCK
+"""Chunks are padded to blocks, an average part's as well."""
+
+MOST_NAMED = 256
+"""Where nothing fits, more parts than this are not looked at to name what would."""
 
 AUTO = ("pull",)
 """Methods that method=auto chooses among, beside everything in memory."""
@@ -111,14 +120,9 @@ class Search:
             return None  # the latter is refused where parts are made
         counts = [int(self.config.parts)] if self.config.parts != "auto" else list(self._counts())
         counts = counts if self.method != "inmemory" else [1]
-        least: list[tuple[int, int]] = []
-        for parts in counts:
-            host, device = self._least(parts)
-            if host <= self.budget and device <= (self.device or 0):
-                return None
-            if least and not self._shrinks(least[-1], (host, device)):
-                break
-            least.append((host, device))
+        least = [self._least(parts) for parts in counts]
+        if any(host <= self.budget and device <= (self.device or 0) for host, device in least):
+            return None
         return min(least)
 
     def plan_of(self, sizes: OperatorSizes, method: str) -> Plan:
@@ -164,35 +168,31 @@ class Search:
         return trial if trial.fits else None
 
     def _fewest(self) -> Trial:
-        """The fewest parts that fit; if none do, those after which more would not need less."""
-        trial: Trial | None = None
-        passed: tuple[int, int] | None = None
+        """The fewest parts that fit; if none do, those that need least."""
+        needs: list[tuple[int, int]] = []
         for parts in self._counts():
-            least = self._least(parts)
-            if least[0] > self.budget or least[1] > (self.device or 0):
-                hopeless, passed = passed and not self._shrinks(passed, least), least
-                if hopeless:
-                    return self._least_needy()
+            host, device = self._least(parts)
+            if host > self.budget or device > (self.device or 0):
                 continue
-            before, trial = trial, self._try(parts)
-            if trial.fits or 2 * parts > trial.made.sizes.rows.sum():
+            trial = self._try(parts)
+            if trial.fits:
                 return trial
-            if before and not self._shrinks(_needs(before), _needs(trial)):
-                return trial
+            needs.append(_needs(trial))
+            if self._rises(needs):
+                break
             self.check()
-        return trial or self._least_needy()
+        return self._least_needy()
 
     def _least_needy(self) -> Trial:
-        """Where nothing fits: the parts that need least."""
-        best: Trial | None = None
-        for parts in self._counts():
-            trial = self._try(parts)
-            worthwhile = best is None or self._shrinks(_needs(best), _needs(trial))
-            best = trial if best is None or self._shrinks(_needs(best), _needs(trial), 1.0) else best
-            if not worthwhile:
+        """Where nothing fits: the parts that seem to need least."""
+        seen: dict[int, tuple[int, int]] = {}
+        for parts in takewhile(lambda parts: parts <= MOST_NAMED, self._counts()):
+            sizes = self.outline.sizes(self.config, parts, self.outline.share(self.config))
+            seen[parts] = least_memory(self._task(sizes, self.methods[0]))
+            if self._rises(list(seen.values())):
                 break
-        assert best is not None, "a graph has a node"
-        return best
+        scarce = self._scarce(seen[1])
+        return self._try(min(seen, key=lambda parts: seen[parts][scarce]))
 
     def _better(self, trial: Trial) -> Trial | None:
         """More parts with clearly fewer bytes, foreseen and then planned."""
@@ -215,15 +215,25 @@ class Search:
         return None
 
     def _least(self, parts: int, *methods: str) -> tuple[int, int]:
-        """(host, device) memory that this many parts need at least, however well the graph is cut."""
-        sizes = self.outline.least_sizes(self.config, parts)
-        needs = [least_memory(self._task(sizes, name)) for name in methods or self.methods]
-        return min(host for host, _ in needs), min(device for _, device in needs)
+        """(host, device) memory that this many parts need at least, however well the graph is cut.
 
-    def _shrinks(self, before: tuple[int, int], now: tuple[int, int], share: float = WORTHWHILE) -> bool:
-        """More parts bring down what there is too little of, to `share` of it or less."""
-        at = 1 if self.device is not None and before[0] <= self.budget else 0
-        return now[at] <= before[at] * share
+        Of all parts one needs at least what a part of average size needs whose rows read no others.
+        """
+        sizes = self.outline.average_part(self.config, parts)
+        needs = [least_memory(self._task(sizes, name)) for name in methods or self.methods]
+        host = min(host for host, _ in needs) + parts_bytes(parts) - ROUNDING_BYTES
+        return host, max(min(device for _, device in needs) - ROUNDING_BYTES, 0)
+
+    def _scarce(self, need: tuple[int, int]) -> int:
+        """Index of the memory there is too little of."""
+        return 1 if self.device is not None and need[0] <= self.budget else 0
+
+    def _rises(self, needs: list[tuple[int, int]]) -> bool:
+        """Twice in a row more parts needed more of it; once may be a step on the way down."""
+        if len(needs) < 3:
+            return False
+        one, two, three = (need[self._scarce(needs[-3])] for need in needs[-3:])
+        return one <= two <= three
 
 
 def _needs(trial: Trial) -> tuple[int, int]:
