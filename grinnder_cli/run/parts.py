@@ -7,7 +7,6 @@ made show; the graph is cut again only where the plan foresees that it pays.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 from grinnder_cli.config.schema import MethodConfig, RunConfig
 from grinnder_cli.model.spec import ModelSpec
@@ -27,7 +26,7 @@ WORTHWHILE = 0.9
 ROUNDING_BYTES = 16 * BLOCK
 """Chunks are padded to blocks, an average part's as well."""
 
-MOST_NAMED = 256
+MOST_NAMED = 64
 """Where nothing fits, more parts than this are not looked at to name what would."""
 
 AUTO = ("pull",)
@@ -184,15 +183,11 @@ class Search:
         return self._least_needy()
 
     def _least_needy(self) -> Trial:
-        """Where nothing fits: the parts that seem to need least."""
-        seen: dict[int, tuple[int, int]] = {}
-        for parts in takewhile(lambda parts: parts <= MOST_NAMED, self._counts()):
-            sizes = self.outline.sizes(self.config, parts, self.outline.share(self.config))
-            seen[parts] = least_memory(self._task(sizes, self.methods[0]))
-            if self._rises(list(seen.values())):
-                break
+        """Where nothing fits: the fewest parts after which more would hardly need less."""
+        seen = {parts: self._least(parts) for parts in self._counts() if parts <= MOST_NAMED}
         scarce = self._scarce(seen[1])
-        return self._try(min(seen, key=lambda parts: seen[parts][scarce]))
+        least = min(need[scarce] for need in seen.values())
+        return self._try(next(parts for parts, need in seen.items() if need[scarce] <= least / WORTHWHILE))
 
     def _better(self, trial: Trial) -> Trial | None:
         """More parts with clearly fewer bytes, foreseen and then planned."""
