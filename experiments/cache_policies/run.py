@@ -104,6 +104,7 @@ def measure(name: str, config: RunConfig, known: list[dict]) -> list[dict]:
             host = need.fixed + need.overlapped + budget
             for policy in POLICIES:
                 one = make_plan(replace(asked, cache=CacheConfig(name=policy)), model, sizes, host)
+                bound, over = bound_of(one)
                 rows.append({
                     "graph": name, "exchange": exchange, "policy": policy, "budget_pct": share, "budget_bytes": budget,
                     "read_bytes": one.steady.read_bytes, "write_bytes": one.steady.write_bytes,
