@@ -9,7 +9,6 @@ Source: GriNNder (MLSys 2026) and HongTu (SIGMOD 2024); method.md sections 3 and
 output of layer 2; `g2` the loss's gradient of it; `snap2` what layer 2 gathered; `x` is A^0.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -65,18 +64,6 @@ class RegatherProgram(Program):
         return ("x", *(f"h{layer.index}" for layer in self.model.layers[:-1])) if self.sizes.parts > 1 else ()
 
     @property
-    def kept(self) -> tuple[str, ...]:
-        """Layer tensors alive when backward begins."""
-        layers = range(1, self.model.depth + 1)
-        made = [f"snap{n}" for n in layers] if self.snapshots else [f"h{n}" for n in layers[:-1]]
-        return (*made, f"g{self.model.depth}")
-
-    @property
-    def input_reads(self) -> tuple[str, int]:
-        """(X, how often an epoch needs it whole)."""
-        return "x", 1 if self.snapshots else 2
-
-    @property
     def scaled(self) -> bool:
         """The aggregation needs the degrees of both ends of an edge."""
         return self.sizes.scale == "symmetric"
@@ -95,7 +82,7 @@ class RegatherProgram(Program):
         reuse, depth = self.model.pure_forward, self.model.depth
         steps: list[Step] = []
 
-        def sweep(make: Callable[[int], Step], k_epoch: int, k: int) -> None:
+        def sweep(make: "partial[Step]", k_epoch: int, k: int) -> None:
             steps.extend(self._sweep(make, k_epoch, k))
 
         def forward(k_epoch: int, k: int, train: bool, evaluate: bool) -> None:
@@ -116,6 +103,10 @@ class RegatherProgram(Program):
         return tuple(steps), step_at
 
     # ------------------------------------------------------------------ visits
+    def _visit(self, make: "partial[Step]", part: int) -> Step:
+        """Made anew each time: whether a gradient chunk has content depends on the visits before."""
+        return make(part)
+
     def _gathered(self, layer: int, part: int) -> tuple[Access, ...]:
         """Reads that bring [own | halo] rows of a layer's input, and the scale of the halo where the model has one."""
         name = "x" if layer == 1 else f"h{layer - 1}"
@@ -204,3 +195,10 @@ class RegatherProgram(Program):
             for step in steps
             if step.op is not Op.BACKWARD or not self.snapshots
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HongtuProgram(RegatherProgram):
+    """The same with snapshots."""
+
+    snapshots: bool = True
