@@ -8,8 +8,8 @@ import pytest
 
 from grinnder_cli.config.schema import DatasetConfig
 from grinnder_cli.dataset import load
-from grinnder_cli.partitioner.partition import partition
 from grinnder_cli.model.spec import FAMILIES
+from grinnder_cli.partitioner.partition import partition
 from grinnder_cli.plan.assumed import assumed_sizes, observed_share
 from grinnder_cli.run.stages import Preparation
 
