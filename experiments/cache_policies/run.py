@@ -33,6 +33,7 @@ COLUMNS = (
     "read_bytes",
     "write_bytes",
     "bound_bytes",
+    "over_bound",
     "chosen",
 )
 PAPER, OURS = ("gather", "partition_lru"), ("auto", "opt")
