@@ -233,7 +233,7 @@ class RunConfig:
     hidden: int = 256
     """Width between layers."""
     parts: int | str = "auto"
-    """Partitions; auto: 1 where everything fits in memory, else the smallest power of two whose visits fit, or more parts
+    """Partitions; auto: 1 where everything fits in memory, else the smallest power of two whose visits fit, or more
     where that moves at least a tenth fewer bytes."""
     metric: str = one_of("auto", "accuracy", "f1_micro", "rocauc", "mse")
     """What evaluations report; auto: mse for values, f1_micro for multi-label targets, rocauc for two classes of a
