@@ -91,7 +91,7 @@ def compare(keys: list[str], host: str) -> dict:
         host: "least": the smallest memory.host that works; "half": room for half of all chunks beside the visits.
     """
     config = composed(keys)
-    prepared = prepare_run(config, within_budget=False)
+    prepared = prepare_run(config)
     least = prepared.least_bytes
     need = with_budget(config, least).need
     budget = least if host == "least" else max(least, need.fixed + need.overlapped + need.chunks // 2)
@@ -129,7 +129,7 @@ def composed(words: list[str]) -> RunConfig:
 
 def with_budget(config: RunConfig, budget: int) -> Plan:
     """The plan within `budget` bytes of host memory, as `grinnder plan` sees it."""
-    plan = prepare_run(replace(config, memory=replace(config.memory, host=str(budget))), within_budget=False).plan
+    plan = prepare_run(replace(config, memory=replace(config.memory, host=str(budget)))).plan
     assert plan is not None, "method=pull has one"
     return plan
 

@@ -95,7 +95,7 @@ def describe(config: RunConfig, outlook: "Outlook") -> dict[str, Any]:
         "alpha": trial.made.alpha,
         "alpha_out": trial.made.alpha_out,
         "method": trial.method,
-        "method_reason": method_reason(config, trial.made.alpha),
+        "method_reason": method_reason(config, trial.made.alpha, trial.method),
         "cache": plan.cache if plan else "none",
         "cache_reason": plan.cache_reason if plan else unplanned_reason(trial.method),
         "exchange": plan.exchange if plan else "none",

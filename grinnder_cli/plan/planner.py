@@ -22,6 +22,7 @@ from grinnder_cli.plan.methods.choice import WHOLE_LAYERS
 from grinnder_cli.plan.methods.program import Program
 from grinnder_cli.plan.schedule import Schedule, make_schedule
 from grinnder_cli.plan.simulate import EpochActions, Traffic
+from grinnder_cli.plan.steps import Mode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,8 @@ class Plan:
         """Bytes that the visits of a typical epoch want of each tensor, padded, what stays on the device left out."""
         wanted: dict[str, int] = {}
         for step in self.program.unit(min(self.program.first + 1, self.program.last)).steps:
-            for access in step.reads:
+            added = [access for access in step.writes if access.mode is Mode.ADD]
+            for access in (*step.reads, *added):
                 wanted[access.chunk.tensor] = wanted.get(access.chunk.tensor, 0) + padded(access.nbytes)
         return wanted
 

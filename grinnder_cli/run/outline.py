@@ -8,7 +8,7 @@ import numpy as np
 from grinnder_cli import dataset
 from grinnder_cli.config.schema import DatasetConfig, RunConfig
 from grinnder_cli.dataset.graph import Graph
-from grinnder_cli.model.spec import ModelSpec, describe
+from grinnder_cli.model.spec import FAMILIES, ModelSpec, describe
 from grinnder_cli.partitioner.operator import OperatorSizes, narrowed, targets_of
 from grinnder_cli.plan.assumed import SHARE, SHARES, assumed_sizes
 
@@ -65,7 +65,7 @@ class Outline:
         return assumed_sizes(
             nodes=self.num_nodes, edges=self.num_edges, parts=parts, share=share,
             features=(self.num_features, self.feature_itemsize), weighted=self.weighted, symmetric=self.symmetric,
-            dtype=config.dtype, family=self.model(config).family, targets=narrowed(self.targets, config.dtype),
+            dtype=config.dtype, family=FAMILIES[config.model.name], targets=narrowed(self.targets, config.dtype),
         )  # fmt: skip
 
     def share(self, config: RunConfig) -> float:
@@ -77,7 +77,7 @@ class Outline:
         return assumed_sizes(
             nodes=self.num_nodes // parts, edges=self.num_edges // parts if self.stored else 0, parts=1, share=0,
             features=(self.num_features, self.feature_itemsize), weighted=False, symmetric=True, dtype=config.dtype,
-            family=self.model(config).family, targets=narrowed(self.targets, config.dtype),
+            family=FAMILIES[config.model.name], targets=narrowed(self.targets, config.dtype),
         )  # fmt: skip
 
 

@@ -172,7 +172,7 @@ def first_screen(
         f"method {prepared.method}, {part.parts} part(s) ({'reused' if part.reused else 'made'}), "
         f"alpha {part.facts['alpha']:.3f} in, {part.facts['alpha_out']:.3f} out, edge cut {part.facts['edge_cut']:,}"
     )
-    say(f"method {prepared.method}: {method_reason(config, part.facts['alpha'])}")
+    say(f"method {prepared.method}: {method_reason(config, part.facts['alpha'], prepared.method)}")
     if plan and backend:
         say(f"exchange {plan.exchange}: {plan.exchange_reason}")
         say(f"cache {plan.cache}: {plan.cache_reason}")

@@ -18,7 +18,7 @@ from grinnder_cli.errors import ConfigError, DataError
 from grinnder_cli.executor import prepare
 from grinnder_cli.executor.objective import Objective, objective_of
 from grinnder_cli.executor.snapshot import snapshot_bytes
-from grinnder_cli.model.spec import ModelSpec
+from grinnder_cli.model.spec import FAMILIES, ModelSpec
 from grinnder_cli.partitioner import blocks, operator
 from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
 from grinnder_cli.partitioner.partition import Partition, describe_bytes, partition, settled, store_key, store_path
@@ -196,8 +196,7 @@ class Preparation:
         start = time.perf_counter()
         part = partition(graph, parts, choice.config, config.seed, self.data_dir, check=self.check)
         seconds = 0.0 if part.reused else time.perf_counter() - start
-        model = outline_of_graph(graph, self.source).model(config)
-        family = model.family
+        family = FAMILIES[config.model.name]
         sizes = operator_sizes(
             graph, part, loops=family.loops, scale=family.scale, weighted=family.weighted, halo_ids=family.attention,
             dtype=config.dtype,

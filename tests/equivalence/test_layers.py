@@ -13,6 +13,7 @@ from grinnder_cli.commands.plan import describe
 from grinnder_cli.errors import ConfigError
 from grinnder_cli.plan.steps import Mode, Op
 from grinnder_cli.run.device import device_limit
+from grinnder_cli.run.outlook import look
 
 METHODS = ("regather", "hongtu")
 WHOLE = os.environ.get("GRINNDER_FULL_MATRIX") == "1"
@@ -158,8 +159,8 @@ def test_hongtu_keeps_what_regather_gathers_again(wide, tmp_path):
     for step in program.unit(1).steps:
         gathers = any(a.mode is Mode.GATHER and a.chunk.tensor != "nodes" for a in step.reads)
         assert gathers == (step.op is not Op.BACKWARD)
-    reason = describe(runs["hongtu"].prepared.plan and lab.config(wide, tmp_path, method="hongtu", **common),
-                      runs["hongtu"].prepared)["method_reason"]  # fmt: skip
+    planned = lab.config(wide, tmp_path, method="hongtu", **common)
+    reason = describe(planned, look(planned))["method_reason"]
     alpha = runs["hongtu"].prepared.partition.facts["alpha"]
     assert f"{2 * (alpha + 1) / (alpha + 3):.2f} times as fast" in reason
 

@@ -10,6 +10,7 @@ from grinnder_cli.model.spec import describe
 from grinnder_cli.partitioner.layout import BLOCK
 from grinnder_cli.partitioner.operator import OperatorSizes
 from grinnder_cli.plan.methods.pull import PullProgram
+from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Op, Step, TensorSpec, Unit
 
 
@@ -82,3 +83,11 @@ def real_program(seed: int, *, gathered: bool, last: int = 4) -> PullProgram:
 
     plain = make(frozenset())
     return make(frozenset(plain.exchanged)) if gathered else plain
+
+
+def by_layers(pull: PullProgram, *, snapshots: bool) -> RegatherProgram:
+    """The same model and parts by whole layers."""
+    return RegatherProgram(
+        model=pull.model, sizes=pull.sizes, itemsize=4, ax=False, gathered=frozenset(), first=0, last=pull.last,
+        eval_every=pull.eval_every, snapshots=snapshots,
+    )  # fmt: skip

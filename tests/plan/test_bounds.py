@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from programs import random_program, real_program
+from programs import by_layers, random_program, real_program
 
 from grinnder_cli.cache import POLICIES
 from grinnder_cli.partitioner.layout import BLOCK
@@ -35,11 +35,13 @@ def test_no_policy_reads_less(lookahead):
 
 
 @pytest.mark.parametrize("lookahead", [True, False])
-@pytest.mark.parametrize("gathered", [True, False])
-def test_no_policy_reads_less_of_a_model(gathered, lookahead):
+@pytest.mark.parametrize("method", ["gather", "pack", "regather", "hongtu"])
+def test_no_policy_reads_less_of_a_model(method, lookahead):
     rng = random.Random(8)
-    for seed in range(12):
-        program = real_program(seed, gathered=gathered)
+    for seed in range(8):
+        program = real_program(seed, gathered=method == "gather")
+        if method in ("regather", "hongtu"):
+            program = by_layers(program, snapshots=method == "hongtu")
         total = sum(spec.total_bytes for spec in program.tensors.values())
         capacity = int(rng.choice([0, 0.05, 0.2, 0.5, 0.9, 1]) * total)
         least = bound(program, capacity, lookahead)

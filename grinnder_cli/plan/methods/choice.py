@@ -22,13 +22,15 @@ def resolved_method(config: RunConfig) -> str:
     return "regather" if config.model.name == "custom" else "pull"
 
 
-def method_reason(config: RunConfig, alpha: float) -> str:
+def method_reason(config: RunConfig, alpha: float, method: str) -> str:
     """Why this method; for regather and hongtu also when which of the two is the better one.
 
     Args:
         alpha: own and halo rows of all parts over nodes.
+        method: the one taken.
     """
-    method = resolved_method(config)
+    if config.method.name == "auto" and method == "inmemory":
+        return "everything fits in host memory"
     why = (
         "asked for"
         if config.method.name != "auto"
