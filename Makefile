@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: run test test-gpu setup native checks help clean
+.PHONY: run test test-gpu setup native sanitize fuzz fault checks help clean
 
 TORCH ?= 2.13.0
 VENV := .venv
@@ -25,6 +25,16 @@ setup: $(VENV)/.stamp-native ## Virtual environment, packages, native build
 native: ## Rebuild the native libraries
 	@rm -f $(VENV)/.stamp-native
 	@$(MAKE) --no-print-directory $(VENV)/.stamp-native
+
+# OpenMP's runtime is not instrumented: ThreadSanitizer looks at the libraries that start threads of their own.
+sanitize: $(VENV)/.stamp-packages ## Run the C tests under ASan + UBSan, and those of threads under ThreadSanitizer
+	@export PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; \
+	for kind in address thread; do \
+	    cmake -S native -B build/sanitize-$$kind -G Ninja -DGRINNDER_SANITIZE=$$kind -DGRINNDER_TESTS=ON -DGRINNDER_CUDA=OFF >/dev/null; \
+	    cmake --build build/sanitize-$$kind -j2; \
+	done
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ctest --test-dir build/sanitize-address --output-on-failure
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ctest --test-dir build/sanitize-thread --output-on-failure -R '^(io|prepare|partition)'
 
 checks: setup ## Lint, types, layering
 	$(PYTHON) -m ruff check .
