@@ -26,6 +26,9 @@ native: ## Rebuild the native libraries
 	@rm -f $(VENV)/.stamp-native
 	@$(MAKE) --no-print-directory $(VENV)/.stamp-native
 
+fuzz: setup ## Damaged files for every parser, MINUTES each (MINUTES=10; ARGS="-k npz" for one of them)
+	GRINNDER_FUZZ_MINUTES=$(or $(MINUTES),10) $(PYTHON) -m pytest tests/fuzz $(ARGS)
+
 # OpenMP's runtime is not instrumented: ThreadSanitizer looks at the libraries that start threads of their own.
 sanitize: $(VENV)/.stamp-packages ## Run the C tests under ASan + UBSan, and those of threads under ThreadSanitizer
 	@export PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; \
