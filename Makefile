@@ -29,6 +29,9 @@ native: ## Rebuild the native libraries
 fuzz: setup ## Damaged files for every parser, MINUTES each (MINUTES=10; ARGS="-k npz" for one of them)
 	GRINNDER_FUZZ_MINUTES=$(or $(MINUTES),10) $(PYTHON) -m pytest tests/fuzz $(ARGS)
 
+fault: setup ## Kills, injected I/O faults and damage, all of them, with counts (about ten minutes)
+	GRINNDER_FULL_MATRIX=1 $(PYTHON) -m pytest tests/fault tests/storage $(ARGS)
+
 # OpenMP's runtime is not instrumented: ThreadSanitizer looks at the libraries that start threads of their own.
 sanitize: $(VENV)/.stamp-packages ## Run the C tests under ASan + UBSan, and those of threads under ThreadSanitizer
 	@export PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; \

@@ -138,6 +138,15 @@ def test_a_limit_that_nothing_fits_names_the_smallest_that_works(tmp_path):
     assert grinnder(tmp_path, *words, f"memory.host={least}", **REAL).returncode == 0
 
 
+def test_a_quota_that_nothing_fits(tmp_path):
+    """Before the first epoch, with both numbers; the same run fits the number it names."""
+    words = ["train", "dataset=karate", "parts=4", "epochs=1", "cache=none"]
+    line = refuse(tmp_path, *words, "storage.quota=1KiB", code=5, says=r"scratch needs \d+ bytes, storage.quota=1KiB")
+    assert not list(tmp_path.glob("results/runs/*/*/metrics.csv"))
+    needs = re.search(r"needs (\d+) bytes", line)[1]
+    assert grinnder(tmp_path, *words, f"storage.quota={needs}", **REAL).returncode == 0
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """20 MB of tmpfs, unmounted afterwards."""

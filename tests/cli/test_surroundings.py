@@ -1,4 +1,4 @@
-"""A foreign account on a batch node: no name for its uid, no home, the C locale, awkward paths, little lockable memory."""
+"""A foreign account on a batch node: a uid without a name, no home, the C locale, awkward paths, 8 MiB of memlock."""
 
 import json
 import os

@@ -139,7 +139,11 @@ def test_a_run_s_own_files(config, damage, name, unbroken):
     from grinnder_cli.run import status
     from grinnder_cli.run.metrics import MetricsFile
 
-    read = {"config.yaml": freeze.load, "metrics.csv": lambda path: MetricsFile(path).read(), "status.json": status.read}
+    read = {
+        "config.yaml": freeze.load,
+        "metrics.csv": lambda path: MetricsFile(path).read(),
+        "status.json": status.read,
+    }
     draw = random.Random(f"{name} {damage.__name__}")
     run = restart.new_run(config)
     data = (unbroken / name).read_bytes()

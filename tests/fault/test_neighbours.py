@@ -6,7 +6,7 @@ import restart
 
 
 def test_four_at_once(config, unbroken, tmp_path):
-    """One storage.dir, one results root, stores that nobody has made yet: all right, and nothing of another's touched."""
+    """One storage.dir, one results root, stores nobody has made yet: all right, and nothing of another's touched."""
     runs = [restart.new_run(config) for _ in range(4)]
     assert len({run.path for run in runs}) == 4
     stranger = Path(config.storage.dir) / "grinnder-stranger"
