@@ -20,13 +20,16 @@ from grinnder_cli.config.schema import (
     RunConfig,
     StorageConfig,
 )
+from grinnder_cli.executor.aggregation import Scaled
 from grinnder_cli.executor.gpu import CudaGpu
+from grinnder_cli.executor.nodes import Nodes
 from grinnder_cli.executor.objective import OneClass
 from grinnder_cli.executor.planned import PlannedRunner
 from grinnder_cli.executor.prepare import prepare_ax
-from grinnder_cli.executor.stages import Nodes, Stages, Tally
+from grinnder_cli.executor.stages import Stages
+from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.update import Update
-from grinnder_cli.model.gcn import build
+from grinnder_cli.model.registry import build
 from grinnder_cli.model.spec import describe
 from grinnder_cli.partitioner.blocks import operator
 from grinnder_cli.run.preparation import Prepared, prepare_run
@@ -46,13 +49,19 @@ def stretch_seconds(allowed: float) -> tuple[float, float, float]:
     for parameter in stages.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     some, more, out = torch.rand(3, ROWS, 16)
-    nodes = Nodes(torch.arange(ROWS), torch.ones(ROWS), torch.zeros(ROWS, dtype=torch.int32),
-                  torch.ones(ROWS, dtype=torch.uint8))  # fmt: skip
-    tally = Tally()
-    forward = seconds(lambda: stages.forward(2, some, None, nodes, 0, True, None, out), allowed / 3)
-    loss = seconds(lambda: stages.loss(some, nodes, tally, train=True, evaluate=False, dz=out), allowed / 3)
+    ids, ones = torch.arange(ROWS), torch.ones(ROWS)
+    nodes = Nodes(ids, torch.zeros(ROWS, dtype=torch.int32), torch.ones(ROWS, dtype=torch.uint8), ones, ones)
+    tally, sink = Tally(), Scaled(out, ones)
+    forward = seconds(lambda: stages.forward(2, some, None, nodes, 0, True, None, out, None), allowed / 3)
+    loss = seconds(
+        lambda: stages.loss(some, None, nodes, tally, train=True, evaluate=False, dz=sink, before_grad=None),
+        allowed / 3,
+    )
     backward = seconds(
-        lambda: stages.backward(3, more, some, None, nodes, 0, carry_grad=None, dz=out, skip_grad=None), allowed / 3
+        lambda: stages.backward(
+            3, more, None, some, None, nodes, 0, carry_grad=None, dz=sink, g=None, before_grad=None
+        ),
+        allowed / 3,
     )
     return forward, loss, backward
 

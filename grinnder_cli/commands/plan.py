@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.config.sizes import format_size
 from grinnder_cli.plan.bounds import lower_bound_read_bytes
+from grinnder_cli.plan.methods.choice import method_reason, unplanned_reason
 from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.plan.steps import TensorSpec
 
@@ -85,10 +86,11 @@ def describe(config: RunConfig, prepared: "Prepared") -> dict[str, Any]:
         "alpha": facts["alpha"],
         "alpha_out": facts["alpha_out"],
         "method": prepared.method,
+        "method_reason": method_reason(config, facts["alpha"]),
         "cache": plan.cache if plan else "none",
-        "cache_reason": plan.cache_reason if plan else "everything stays in memory",
+        "cache_reason": plan.cache_reason if plan else unplanned_reason(prepared.method),
         "exchange": plan.exchange if plan else "none",
-        "exchange_reason": plan.exchange_reason if plan else "everything stays in memory",
+        "exchange_reason": plan.exchange_reason if plan else unplanned_reason(prepared.method),
         "ax": plan.program.ax if plan else None,
         "recomputed": sorted(plan.program.recomputed) if plan else [],
         "tensors": [_tensor(spec) for spec in plan.program.tensors.values()] if plan else [],
@@ -129,7 +131,8 @@ def _text(prepared: "Prepared", facts: dict[str, Any]) -> str:
     lines = [
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges; {model.name} {widths}",
         f"parts {facts['parts']}, alpha {facts['alpha']:.3f} in, {facts['alpha_out']:.3f} out",
-        f"method {facts['method']}; cache {facts['cache']} ({facts['cache_reason']})",
+        f"method {facts['method']} ({facts['method_reason']})",
+        f"cache {facts['cache']} ({facts['cache_reason']})",
         f"exchange {facts['exchange']} ({facts['exchange_reason']})",
         f"host memory: at least {format_size(facts['min_host_bytes'])} (memory.host={facts['min_host_bytes']}), "
         f"{format_size(prepared.budget.bytes)} allowed ({prepared.budget.source}): "

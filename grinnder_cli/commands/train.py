@@ -10,7 +10,7 @@ import yaml
 from grinnder_cli import __version__
 from grinnder_cli.commands.outcome import Outcome
 from grinnder_cli.config import checks, freeze
-from grinnder_cli.config.paths import data_dir
+from grinnder_cli.config.paths import data_dir, module_digest
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.errors import GrinnderError, describe
 from grinnder_cli.run import atomic, provenance, status
@@ -126,6 +126,7 @@ def _hash(config: RunConfig) -> str:
     from grinnder_cli import dataset
 
     fingerprint = dataset.fingerprint(dataset.of_run(config, data_dir(config.data)))
+    fingerprint += module_digest(config.model)
     return freeze.config_hash(config, version=__version__, dataset_fingerprint=fingerprint)
 
 

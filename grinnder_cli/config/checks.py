@@ -22,7 +22,9 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "epochs": _AT_LEAST_1,
     "eval_every": _AT_LEAST_1,
     "seed": _SEED,
+    "model.heads": _AT_LEAST_1,
     "model.dropout": _SHARE,
+    "model.attention_dropout": _SHARE,
     "optimizer.lr": (lambda v: v > 0 and math.isfinite(v), "a finite number above 0"),
     "optimizer.weight_decay": _FINITE,
     "optimizer.momentum": _SHARE,
@@ -59,6 +61,13 @@ def check(config: RunConfig) -> None:
             raise ConfigError(f"{key}={value} is out of range: it must be {_RANGES[key][1]}")
     if config.parts != "auto" and (not isinstance(config.parts, int) or config.parts < 1):
         raise ConfigError(f"parts={config.parts} must be an integer, at least 1, or auto")
+    if config.model.name == "gat" and config.hidden % config.model.heads:
+        raise ConfigError(
+            f"hidden={config.hidden} is not divisible by model.heads={config.model.heads}; "
+            "hidden is the width of all heads together"
+        )
+    if config.model.name == "gat" and config.plan.ax == "on":
+        raise ConfigError("plan.ax=on cannot be with model=gat: what its first layer aggregates depends on its weights")
     if config.memory.host != "auto":
         parse_size(config.memory.host, "memory.host")
     if config.memory.device != "auto":
@@ -88,10 +97,32 @@ def check(config: RunConfig) -> None:
         raise ConfigError("metric=mse is of values; leave dataset.targets=classes out")
     if config.partitioner.name == "file" and not config.partitioner.path:
         raise ConfigError("partitioner=file needs partitioner.path (a text file or .npy with one part id per node)")
+    if (config.model.name == "custom") != (config.model.module is not None):
+        raise ConfigError(
+            "model=custom and model.module=FILE.py:CLASS go together; docs/custom_layers.md has an example"
+        )
+    if config.model.name == "custom" and config.method.name not in ("auto", "regather", "hongtu", "snapshot"):
+        raise ConfigError(f"method={config.method.name} knows no layers of your own; leave method out (regather)")
+    if config.model.name != "custom" and config.method.name in ("regather", "hongtu", "snapshot"):
+        _check_by_layers(config)
     name, objective = config.partitioner.name, config.partitioner.objective
     if objective not in ("auto", *OBJECTIVES.get(name, sum(OBJECTIVES.values(), ()))):
         known = ", ".join(OBJECTIVES[name])
         raise ConfigError(f"partitioner.objective={objective} is not one of partitioner={name}'s (accepts {known})")
+
+
+def _check_by_layers(config: RunConfig) -> None:
+    """Methods that compute a whole layer part by part see neither all rows nor the edges' places in the whole graph."""
+    method = config.method.name
+    if config.model.norm == "batch":
+        raise ConfigError(
+            f"model.norm=batch cannot be with method={method}: a layer is computed before all rows are there; "
+            "method=pull can"
+        )
+    if config.model.name == "gat" and config.model.attention_dropout:
+        raise ConfigError(
+            f"model.attention_dropout={config.model.attention_dropout} cannot be with method={method}; method=pull can"
+        )
 
 
 def _walk(config: Any, prefix: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:

@@ -1,11 +1,12 @@
 """Where things lie on this machine: the configuration files and the stores of prepared data."""
 
+import hashlib
 import importlib.util
 import os
 import tempfile
 from pathlib import Path
 
-from grinnder_cli.config.schema import DataConfig
+from grinnder_cli.config.schema import DataConfig, ModelConfig
 from grinnder_cli.errors import EnvironmentProblem
 
 
@@ -15,6 +16,14 @@ def conf_dir() -> Path:
     if spec is not None and spec.origin is not None:
         return Path(spec.origin).parent
     return Path(__file__).resolve().parents[2] / "conf"
+
+
+def module_digest(config: ModelConfig) -> str:
+    """sha256 hex of a user's file of layers, "" without one that can be read: another content is another run."""
+    try:
+        return hashlib.sha256(Path(config.module.rpartition(":")[0]).read_bytes()).hexdigest() if config.module else ""
+    except OSError:
+        return ""
 
 
 def data_dir(config: DataConfig) -> Path:

@@ -60,12 +60,18 @@ class DatasetConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    name: str = one_of("gcn")
-    """Layer type."""
-    norm: str = one_of("layer", "none")
-    """Normalisation between layers."""
+    name: str = one_of("gcn", "sage", "gin", "gat", "mlp", "custom")
+    """Layer type: GCNConv, SAGEConv (mean), GINConv, GATConv, a linear layer that reads no neighbour, or your own."""
+    module: str | None = None
+    """model=custom: `FILE.py:CLASS`, a module list of PyG convolutions (docs/custom_layers.md)."""
+    heads: int = 1
+    """model=gat: attention heads; hidden is their total width."""
+    norm: str = one_of("layer", "batch", "none")
+    """Normalisation between layers; batch: over all nodes, however many parts they are in."""
     dropout: float = 0.5
     """Dropout probability between layers, in [0, 1)."""
+    attention_dropout: float = 0.0
+    """model=gat: probability that an edge is left out of a head's sum, in [0, 1)."""
     residual: bool = False
     """Add the layer's input after the norm where the widths agree."""
 
@@ -111,8 +117,9 @@ class PartitionerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig:
-    name: str = one_of("auto", "pull", "inmemory", "pyg")
-    """auto: pull."""
+    name: str = one_of("auto", "pull", "regather", "hongtu", "snapshot", "inmemory", "pyg")
+    """auto: pull. regather (GriNNder) computes whole layers on own and halo rows, gathered again for backward; hongtu
+    keeps what was gathered instead; snapshot, unplanned, sends all that autograd saves to storage."""
     format: str = one_of("csr", "edge_index")
     """method=pyg: how plain PyG holds the graph."""
 

@@ -15,8 +15,8 @@ from grinnder_cli.executor.device import Device, Pending, Recording
 from grinnder_cli.executor.gpu import COMPUTE, GATHER, OUT, Segment
 from grinnder_cli.executor.host import Host
 from grinnder_cli.executor.intake import Intake
-from grinnder_cli.executor.stages import Stages, Tally
 from grinnder_cli.executor.visit import Visit
+from grinnder_cli.executor.workspace import Compute
 from grinnder_cli.model.kernels import gather_rows
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.partitioner.operator import OperatorSizes
@@ -117,7 +117,7 @@ class DeviceVisit(Visit):
         return self._halo
 
     def _received_rows(self) -> Tensor:
-        return self._field(f"recv_{self.sizes.side(self._name)}", "rows")
+        return self.field(f"recv_{self.sizes.side(self._name)}", "rows")
 
     def _regather(self, segments: list[Segment]) -> None:
         row = self._row_bytes(self._name)
@@ -146,7 +146,7 @@ class DeviceVisit(Visit):
         return self._payloads.get(constant)
 
     # ------------------------------------------------------------------ computing
-    def run(self, stages: Stages, tally: Tally, epoch: int) -> None:
+    def run(self, compute: Compute) -> None:
         """Queue the computation behind what it needs, and what it hands on behind it."""
         self._intake.arrive()
         fences = self._intake.fences()
@@ -163,7 +163,7 @@ class DeviceVisit(Visit):
         if self._handed is not None:
             assert self._own is not None
             self._own.copy_(self._handed)
-        self._compute(stages, tally, epoch)
+        self._compute(compute)
         end = self.gpu.record(COMPUTE)
         self.device.spans.append((fences, start, end))
         self._input_slot.free = end
@@ -173,7 +173,7 @@ class DeviceVisit(Visit):
         self._output_slot.free = self._out_fence.seal()
         self.host.poll()
 
-    def _compute(self, stages: Stages, tally: Tally, epoch: int) -> None:
+    def _compute(self, compute: Compute) -> None:
         """Compute and gather packs: kernel by kernel the first time these actions come, recorded from then on.
 
         The same actions in the same slots take the same memory; what changes from epoch to epoch (dropout's epoch, the
@@ -184,7 +184,7 @@ class DeviceVisit(Visit):
 
         def work() -> None:
             self._own, self._halo, self._outputs, self._packs = own, halo, {}, {}
-            self.compute(stages, tally, epoch)
+            compute(self)
             self._make_packs()
 
         device, at = self.device, (self._input_slot.at, self._output_slot.at)
@@ -205,7 +205,7 @@ class DeviceVisit(Visit):
         recording.work.replay()
         self._outputs, self._packs = recording.outputs, recording.packs
 
-    def _operand(self) -> tuple[Tensor | None, Tensor | None]:
+    def operand(self) -> tuple[Tensor | None, Tensor | None]:
         near, name = [], self._name
         for access in self.step.held:
             if access.chunk.part == self.part and access.mode in (Mode.OWN, Mode.GATHER):
@@ -220,16 +220,15 @@ class DeviceVisit(Visit):
         own, halo = (None if rows is None else self._matrix(rows, name) for rows in (self._own, self._halo))
         return own, halo
 
-    def _scratch(self, name: str) -> Tensor:
-        nbytes = self.rows * self._row_bytes(name)
-        return self._matrix(self._intake.take(nbytes)[:nbytes], name)
+    def _lent_memory(self, nbytes: int) -> Tensor:
+        return self._intake.take(nbytes)
 
-    def _out(self, name: str) -> Tensor | None:
+    def out(self, name: str) -> Tensor | None:
         if name not in self._outputs:
             access = self._access(Mode.WRITE, name)
             if access is None and name in self.step.computed:
-                self._outputs[name] = self._scratch(name).view(-1).view(torch.uint8)
-                return self._out(name)
+                self._outputs[name] = self._lent_memory(self.rows * self._row_bytes(name))
+                return self.out(name)
             if access is None:
                 return None
             held = access.chunk in self.device.tier.offsets
@@ -269,8 +268,13 @@ class DeviceVisit(Visit):
         return access.chunk.tensor.removesuffix(".in")
 
     def _pack(self, name: str, first: int, count: int, into: Tensor) -> None:
-        rows = self._field(f"send_{self.sizes.side(name)}", "rows")[first : first + count]
-        gather_rows(self._some(self._out(name)), rows, out=self._matrix(into, name))
+        rows = self.field(f"send_{self.sizes.side(name)}", "rows")[first : first + count]
+        gather_rows(self._handed_out(name), rows, out=self._matrix(into, name))
+
+    def _handed_out(self, name: str) -> Tensor:
+        rows = self.out(name)
+        assert rows is not None, f"the step does not write {name}, which it sends"
+        return rows
 
     def _download(self, buffer: Buffer, begin: int, source: Tensor) -> None:
         """Copy out behind whatever still reads the buffer."""

@@ -52,7 +52,7 @@ class HostVisit(Visit):
             self._halo = self._lend(self._halo_rows() * self._row_bytes(name))
         first = int(self.sizes.halo_starts(name)[self.part, owner])
         count = int(self.sizes.halo(name)[self.part, owner])
-        rows = self._field(f"recv_{self.sizes.side(name)}", "rows")[first : first + count]
+        rows = self.field(f"recv_{self.sizes.side(name)}", "rows")[first : first + count]
         source = self._rows_of(buffer, name, action.nbytes // self._row_bytes(name))
         gather_rows(source, rows, out=self._rows_of(self._halo, name, first + count)[first:])
 
@@ -64,7 +64,7 @@ class HostVisit(Visit):
         return self._matrix(torch.from_numpy(buffer.array[: rows * self._row_bytes(name)]), name)
 
     # ------------------------------------------------------------------ computing
-    def _out(self, name: str) -> Tensor | None:
+    def out(self, name: str) -> Tensor | None:
         if name not in self._outputs:
             found = (a for a in self.step.writes if a.mode is Mode.WRITE and a.chunk.tensor == name)
             access = next(found, None)
@@ -76,12 +76,12 @@ class HostVisit(Visit):
                 return None
         return self._rows_of(self._outputs[name], name, self.rows)
 
-    def _operand(self) -> tuple[Tensor | None, Tensor | None]:
+    def operand(self) -> tuple[Tensor | None, Tensor | None]:
         own = None if self._own is None else self._rows_of(self._own, self._name, self.rows)
         return own, None if self._halo is None else self._rows_of(self._halo, self._name, self._halo_rows())
 
-    def _scratch(self, name: str) -> Tensor:
-        return self._rows_of(self._lend(self.rows * self._row_bytes(name)), name, self.rows)
+    def _lent_memory(self, nbytes: int) -> Tensor:
+        return torch.from_numpy(self._lend(nbytes).array)
 
     # ------------------------------------------------------------------ writes
     def _output(self, action: Action) -> None:
@@ -90,7 +90,7 @@ class HostVisit(Visit):
     def _send(self, action: Action) -> None:
         name = action.chunk.tensor.removesuffix(".in")
         first, count = self._pack_rows(name, action.chunk.part)
-        rows = self._field(f"send_{self.sizes.side(name)}", "rows")[first : first + count]
+        rows = self.field(f"send_{self.sizes.side(name)}", "rows")[first : first + count]
         source = self._rows_of(self._outputs[name], name, self.rows)
 
         def fill(buffer: Buffer, begin: int, nbytes: int) -> None:

@@ -1,4 +1,4 @@
-"""The training loop of method=pull: read it top to bottom.
+"""The training loop of the planned methods: read it top to bottom.
 
 An epoch is a list of steps; each step's actions bring what it reads, its visit computes, and
 its actions hand on what it wrote. Between the last backward visit and whatever follows, the
@@ -17,15 +17,22 @@ from grinnder_cli.executor.device_visit import DeviceVisit
 from grinnder_cli.executor.gpu import COMPUTE, OUT, Gpu
 from grinnder_cli.executor.host import Clock, Host
 from grinnder_cli.executor.host_visit import HostVisit
+from grinnder_cli.executor.layer_stages import LayerStages
+from grinnder_cli.executor.layer_visit import LayerVisit
+from grinnder_cli.executor.layering import layering
 from grinnder_cli.executor.objective import Objective
+from grinnder_cli.executor.pulling import pulling
 from grinnder_cli.executor.result import EpochResult
-from grinnder_cli.executor.stages import Stages, Tally
+from grinnder_cli.executor.stages import Stages
+from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.update import Update
 from grinnder_cli.executor.visit import Visit
 from grinnder_cli.executor.watch import Watch
-from grinnder_cli.model.gcn import GCN
+from grinnder_cli.executor.workspace import Compute
+from grinnder_cli.model.base import Model
 from grinnder_cli.partitioner.layout import offsets, padded
 from grinnder_cli.partitioner.operator import Operator, chunk_file
+from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.planner import Plan
 from grinnder_cli.plan.simulate import EpochActions, StepActions, Traffic
 from grinnder_cli.plan.steps import Kind, Op
@@ -59,7 +66,7 @@ class PlannedRunner:
         operator: Operator,
         ax: Path | None,
         x_dtype: str,
-        model: GCN,
+        model: Model,
         update: Update,
         objective: Objective,
         train_rows: int,
@@ -70,7 +77,13 @@ class PlannedRunner:
         self.model, self.optimizer, self._step = model, update.optimizer, update.step
         self._plan, self._schedule, self._check = plan, plan.schedule.fresh(), check
         self._sizes, self._dtypes = operator.sizes, (x_dtype, operator.sizes.dtype)
-        self._stages = Stages(model, plan.program.ax, objective, train_rows)
+        self._by_layers = isinstance(plan.program, RegatherProgram)
+        self._stages: Any
+        self._computing: Callable[[Any, Tally, int], Compute]
+        if self._by_layers:
+            self._stages, self._computing = LayerStages(model, objective, train_rows), layering
+        else:
+            self._stages, self._computing = Stages(model, plan.program.ax, objective, train_rows), pulling
         store = ChunkStore(backend)
         for name, spec in plan.program.tensors.items():
             if spec.kind is Kind.CONSTANT:
@@ -120,7 +133,7 @@ class PlannedRunner:
             step = visit.step
             if at == actions.step_at:
                 trained = self._update(epoch)
-            if step.op is Op.BACKWARD and (at == 0 or actions.steps[at - 1].step.op is not Op.BACKWARD):
+            if step.op is Op.BACKWARD and (at == 0 or actions.steps[at - 1].step.op is Op.LOSS):
                 split = self._mark()
             # With one forward for both, what follows the update is the next epoch's training forward.
             late = at >= actions.step_at
@@ -128,7 +141,9 @@ class PlannedRunner:
             if self._device and now != self._kept:
                 self.model.keep_epoch(now)
                 self._kept = now
-            visit.run(self._stages, after if late else train, now)
+            if at == 0 or step.passes(actions.steps[at - 1].step):
+                self._stages.begin(step)
+            visit.run(self._computing(self._stages, after if late else train, now))
         if actions.step_at == len(actions.steps):
             trained = self._update(epoch)
         self._host.settle()
@@ -176,7 +191,7 @@ class PlannedRunner:
         stages.watch = watch
         tally.clear()
         for visit in self._visits(self._schedule.next_epoch()):
-            visit.run(stages, tally, 0)
+            visit.run(self._computing(stages, tally, 0))
         self._host.settle()
         if self._device:
             self._device.gpu.synchronize()
@@ -228,7 +243,8 @@ class PlannedRunner:
     def _visit(self, actions: StepActions, turn: int) -> Visit:
         if self._device:
             return DeviceVisit(self._host, self._sizes, self._dtypes, actions, self._device, turn)
-        return HostVisit(self._host, self._sizes, self._dtypes, actions)
+        kind = LayerVisit if self._by_layers else HostVisit
+        return kind(self._host, self._sizes, self._dtypes, actions)
 
     def _update(self, epoch: int) -> Any:
         """One optimizer step; returns when it was done."""

@@ -89,6 +89,12 @@ class _Chunks:
     def fields(self, name: str, part: int) -> dict[str, np.ndarray]:
         return self.sizes.layout(name, part).views(self._chunk(name, part))
 
+    def scale(self, part: int) -> np.ndarray | None:
+        """What multiplies the part's rows, a copy; None without a scale."""
+        if self.sizes.scale == "none":
+            return None
+        return np.array(self.fields("nodes", part)["scale"]) if self.sizes.rows[part] else np.empty(0)
+
     def x(self, part: int) -> np.ndarray:
         return self._chunk("x", part).view(self.x_dtype).reshape(-1, self.width)
 
@@ -101,7 +107,7 @@ def _write(
     capacity = int(sizes.halo_in.sum())
     if memory is not None:
         capacity = min(capacity, max(memory - _fixed_bytes(sizes), BLOCK_BYTES) // row_bytes)
-    scales = [np.array(chunks.fields("nodes", p)["scale"]) if n else np.empty(0) for p, n in enumerate(sizes.rows)]
+    scales = [chunks.scale(p) for p in range(sizes.parts)]
     with writer.scratch() as folder, Buckets(folder / "x", sizes.parts, fields, capacity) as buckets:
         for owner in range(sizes.parts):
             check()
@@ -129,37 +135,51 @@ def _hand_out(buckets: Buckets, chunks: _Chunks, owner: int) -> None:
         first = last
 
 
-def _aggregate(buckets: Buckets, chunks: _Chunks, part: int, scales: list[np.ndarray]) -> np.ndarray:
+def _aggregate(buckets: Buckets, chunks: _Chunks, part: int, scales: list[np.ndarray | None]) -> np.ndarray:
     """A_hat X of a part's rows."""
+    send: list[np.ndarray | None] = scales if chunks.sizes.scale == "symmetric" else [None] * chunks.sizes.parts
     sizes, n = chunks.sizes, int(chunks.sizes.rows[part])
     counts, dtype = sizes.halo_in[part], np.dtype(sizes.dtype)
     x = np.empty((n + int(counts.sum()), chunks.width), dtype)
     step = max(1, BLOCK_BYTES // (chunks.width * max(dtype.itemsize, chunks.x_dtype.itemsize)))
     for first in range(0, n, step):
         block = slice(first, min(first + step, n))
-        _scale_own(chunks.x(part)[block], scales[part][block], x[block])
+        own = send[part]
+        _scale_own(chunks.x(part)[block], None if own is None else own[block], x[block])
     if counts.any():
         halo = np.array(chunks.fields("recv_in", part)["rows"])
-        scale = np.concatenate([scales[q][rows] for q, rows in enumerate(np.split(halo, np.cumsum(counts)[:-1]))])
+        scale = _halo_scale(send, np.split(halo, np.cumsum(counts)[:-1]))
         at = 0
         for (rows,) in buckets.stream(part, step):
-            _scale_halo(rows, scale[at : at + len(rows)], x[n + at : n + at + len(rows)])
+            here = None if scale is None else scale[at : at + len(rows)]
+            _scale_halo(rows, here, x[n + at : n + at + len(rows)])
             at += len(rows)
     topo = {name: torch.from_numpy(np.array(field)) for name, field in chunks.fields("topo_in", part).items()}
-    scale_n = torch.from_numpy(scales[part])
+    receive = scales[part]
+    scale_n = None if receive is None else torch.from_numpy(receive)
     out = spmm(topo["indptr"], topo["indices"], torch.from_numpy(x), weight=topo.get("weight"), scale=scale_n)
     return out.numpy()
 
 
-def _scale_own(rows: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
-    if rows.dtype == np.float16:
+def _halo_scale(scales: list[np.ndarray | None], rows: list[np.ndarray]) -> np.ndarray | None:
+    """What multiplies halo rows, owner after owner; None without a scale."""
+    picked = [scale[picked] for scale, picked in zip(scales, rows, strict=True) if scale is not None]
+    return np.concatenate(picked) if picked else None
+
+
+def _scale_own(rows: np.ndarray, scale: np.ndarray | None, out: np.ndarray) -> None:
+    if scale is None:
+        out[:] = rows
+    elif rows.dtype == np.float16:
         _scale_half(np.array(rows), scale, out)  # torch wants memory that could be written
     else:
         np.multiply(rows, scale[:, None], out=out, casting="unsafe", dtype=out.dtype)
 
 
-def _scale_halo(rows: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
-    if rows.dtype == np.float16:
+def _scale_halo(rows: np.ndarray, scale: np.ndarray | None, out: np.ndarray) -> None:
+    if scale is None:
+        out[:] = rows
+    elif rows.dtype == np.float16:
         _scale_half(rows, scale, out)
     else:
         out[:] = rows * scale[:, None]

@@ -13,22 +13,21 @@ import torch
 from torch import Tensor
 
 from grinnder_cli.dataset.graph import Graph
-from grinnder_cli.errors import ConfigError
 from grinnder_cli.executor.objective import Objective, ranking_pct
 from grinnder_cli.executor.result import EpochResult
-from grinnder_cli.executor.stages import Tally
+from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.update import Update
 from grinnder_cli.executor.watch import EMBEDDINGS, Watch
-from grinnder_cli.model.gcn import GCN
+from grinnder_cli.model.base import Model
 from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.simulate import Traffic
 
 
 class PyGRunner:
-    """Full-batch training; the normalised adjacency is made once.
+    """Full-batch training; what convolutions take beside features is made once.
 
     Args:
-        layout: "csr" (torch sparse CSR, gcn_norm as values) or "edge_index" (with gcn_norm as edge_weight).
+        layout: "csr" (torch sparse CSR) or "edge_index".
         update: the optimizer's step.
         objective: loss and metric.
         evaluate: whether an epoch, counted from 0, is evaluated.
@@ -36,11 +35,9 @@ class PyGRunner:
     """
 
     def __init__(
-        self, graph: Graph, layout: str, model: GCN, update: Update,
+        self, graph: Graph, layout: str, model: Model, update: Update,
         objective: Objective, *, evaluate: Callable[[int], bool], check: Callable[[], None],
     ) -> None:  # fmt: skip
-        from torch_geometric.nn.conv.gcn_conv import gcn_norm
-
         parameter = next(model.parameters())
         dtype, self._device = parameter.dtype, parameter.device
         self.model, self.optimizer, self._step = model, update.optimizer, update.step
@@ -52,22 +49,8 @@ class PyGRunner:
         dst = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
         edge_index = torch.from_numpy(np.stack([np.asarray(graph.indices).astype(np.int64), dst]))
         weight = None if graph.weight is None else torch.from_numpy(np.array(graph.weight)).to(dtype)
-        edge_index, weight = gcn_norm(edge_index, weight, graph.num_nodes, dtype=dtype)
-        for conv in model.convs:
-            conv.normalize = False  # type: ignore[assignment]  # a GCNConv: its edge weights are normalised already
-        if layout == "edge_index":
-            assert weight is not None
-            self._adjacency: tuple = (edge_index.to(self._device), weight.to(self._device))
-        elif layout == "csr":
-            order = torch.argsort(edge_index[1] * graph.num_nodes + edge_index[0], stable=True)
-            counts = torch.bincount(edge_index[1], minlength=graph.num_nodes)
-            indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-            size = (graph.num_nodes, graph.num_nodes)
-            assert weight is not None
-            self._adjacency = (torch.sparse_csr_tensor(indptr, edge_index[0][order], weight[order], size),)
-            self._adjacency = (self._adjacency[0].to(self._device),)
-        else:
-            raise ConfigError(f"method.format={layout}: csr and edge_index are known")
+        adjacency = model.adjacency(edge_index, weight, graph.num_nodes, layout)
+        self._adjacency = tuple(part.to(self._device) for part in adjacency)
 
     def run_epoch(self, epoch: int) -> EpochResult:
         """Train one epoch and evaluate where it is due."""

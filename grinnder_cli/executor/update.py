@@ -5,7 +5,7 @@ import math
 import torch
 
 from grinnder_cli.config.schema import OptimizerConfig
-from grinnder_cli.model.gcn import GCN
+from grinnder_cli.model.base import Model
 
 
 def learning_rate(settings: OptimizerConfig, epoch: int, epochs: int) -> float:
@@ -34,7 +34,7 @@ class Update:
         optimizer: its state is part of a checkpoint.
     """
 
-    def __init__(self, model: GCN, settings: OptimizerConfig, epochs: int) -> None:
+    def __init__(self, model: Model, settings: OptimizerConfig, epochs: int) -> None:
         self._parameters = list(model.parameters())
         self._settings, self._epochs = settings, epochs
         self.optimizer = _optimizer(self._parameters, settings)

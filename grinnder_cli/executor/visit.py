@@ -1,7 +1,7 @@
 """One visit: bring what the step reads, compute, hand on what it writes.
 
-`Visit` walks the plan's actions and calls the stages; where memory is, in host memory or on a device, is
-its subclasses' business (`host_visit`, `device_visit`).
+`Visit` walks the plan's actions and lends memory; what is computed is the method's business (`pulling`), where memory
+is, in host memory or on a device, its subclasses' (`host_visit`, `device_visit`).
 
 Shapes: part p has n own rows and h halo rows; tensors of the plan by name (`y2`, `dz2`, ...).
 """
@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from grinnder_cli.executor.host import Host
-from grinnder_cli.executor.stages import Nodes, Stages, Tally
-from grinnder_cli.model.kernels import spmm
+from grinnder_cli.executor.workspace import Compute
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.partitioner.operator import OperatorSizes
 from grinnder_cli.plan.simulate import Action, Do, StepActions
-from grinnder_cli.plan.steps import Mode, Op
+from grinnder_cli.plan.steps import Mode
 from grinnder_cli.storage.buffers import Buffer
 from grinnder_cli.storage.store import Ticket
 
@@ -30,7 +29,7 @@ TORCH = {
 
 
 class Visit(ABC):
-    """Everything one step holds while it is at work.
+    """Everything one step holds while it is at work; a `Workspace` to what it computes.
 
     Args:
         host: cache, pool and storage.
@@ -91,13 +90,14 @@ class Visit(ABC):
     def _payload(self, constant: str) -> Tensor | None:
         """uint8 payload of the part's chunk of a tensor this visit reads, None if it reads none."""
 
-    def _field(self, constant: str, field: str) -> Tensor:
+    def field(self, constant: str, field: str) -> Tensor:
+        """An array of a constant this visit reads."""
         payload = self._payload(constant)
         assert payload is not None, f"the step does not list {constant}, which it needs"
         dtype, begin, end = self.sizes.layout(constant, self.part).span(field)
         return payload[begin:end].view(TORCH[dtype])
 
-    def _input(self, name: str) -> Tensor | None:
+    def input(self, name: str) -> Tensor | None:
         """Own rows of a tensor this visit reads, or None."""
         payload = self._payload(name)
         if payload is None:
@@ -106,100 +106,48 @@ class Visit(ABC):
         dtype = self._x_dtype if name == "x" else self._dtype
         return payload[: spec.chunk_bytes[self.part]].view(TORCH[dtype]).view(-1, spec.width)
 
+    def need(self, name: str) -> Tensor:
+        """The same of a tensor that the step must list."""
+        tensor = self.input(name)
+        assert tensor is not None, f"the step does not list {name}, which it needs"
+        return tensor
+
     def _matrix(self, data: Tensor, name: str) -> Tensor:
         """Rows of an exchanged or written tensor in uint8 memory."""
         return data.view(TORCH[self._dtype]).view(-1, self.host.tensors[name].width)
 
     # ------------------------------------------------------------------ computing
-    def run(self, stages: Stages, tally: Tally, epoch: int) -> None:
+    def run(self, compute: Compute) -> None:
         """Wait for the reads, compute, hand on."""
         self.host.wait(self._reads)
         start = time.perf_counter()
-        self.compute(stages, tally, epoch)
+        compute(self)
         self.host.clock.compute += time.perf_counter() - start
         self.hand_on()
 
     @abstractmethod
-    def _out(self, name: str) -> Tensor | None:
+    def out(self, name: str) -> Tensor | None:
         """Where an output goes [n, W]; None where the step does not write it."""
 
-    def compute(self, stages: Stages, tally: Tally, epoch: int) -> None:
-        """The step's own computation."""
-        step, layer = self.step, self.step.layer
-        nodes = Nodes(*(self._field("nodes", name) for name in ("id", "scale", "y", "role")))
-        if step.op is Op.ENTER:
-            stages.enter(self._need("x"), nodes, self._some(self._out("y1")))
-        elif step.op is Op.BACKWARD:
-            dy = self._aggregate(None, None, self._operand())
-            if layer == 1:
-                stages.backward_enter(dy, self._need("x"), nodes)
-                return
-            below, z = layer - 1, self._input(f"z{layer - 1}")
-            stages.backward(
-                layer,
-                dy,
-                self._need("ax") if z is None else z,
-                self._skip(stages, below),
-                nodes,
-                epoch,
-                carry_grad=self._input(f"dc{layer}"),
-                dz=self._out(f"dz{below}"),
-                skip_grad=self._out(f"dc{below}"),
-            )
-        else:
-            if step.aggregates:
-                own, halo = self._operand()
-                if own is None:
-                    own = self._computed(stages, nodes, epoch)
-                z = self._aggregate(nodes.scale, self._out(f"z{layer}"), (own, halo))
-            else:
-                z = self._need("ax")
-            if step.op is Op.FORWARD:
-                carry, y = self._out(f"c{layer + 1}"), self._some(self._out(f"y{layer + 1}"))
-                stages.forward(layer, z, self._skip(stages, layer), nodes, epoch, step.train, carry, y)
-            else:
-                dz = self._out(f"dz{layer}")
-                stages.loss(z, nodes, tally, train=step.train, evaluate=step.evaluate, dz=dz)
-
-    def _need(self, name: str) -> Tensor:
-        return self._some(self._input(name))
-
-    @staticmethod
-    def _some(tensor: Tensor | None) -> Tensor:
-        assert tensor is not None, "the step does not list a tensor it needs"
-        return tensor
-
-    def _skip(self, stages: Stages, layer: int) -> Tensor | None:
-        """Own rows the residual of `layer` adds, or None."""
-        if not stages.spec.layer(layer).residual:
-            return None
-        return self._need(f"c{layer}" if layer > 1 else "x")
-
-    def _computed(self, stages: Stages, nodes: Nodes, epoch: int) -> Tensor:
-        """Own rows of what is aggregated, as the visit that handed on its packs computed them [n, W]."""
-        below, own = self.step.layer - 1, self._scratch(self._name)
-        if below:
-            stages.forward(below, self._need("ax"), self._skip(stages, below), nodes, epoch, self.step.train, None, own)
-        else:
-            stages.enter(self._need("x"), nodes, own)
-        return own
-
     @abstractmethod
-    def _operand(self) -> tuple[Tensor | None, Tensor | None]:
+    def operand(self) -> tuple[Tensor | None, Tensor | None]:
         """(own rows [n, W], None where the visit computes them; halo rows [h, W] or None) of what is aggregated."""
 
     @abstractmethod
-    def _scratch(self, name: str) -> Tensor:
-        """Memory for rows of a tensor that do not outlive the visit [n, W]."""
+    def _lent_memory(self, nbytes: int) -> Tensor:
+        """uint8 memory that does not outlive the visit."""
 
-    def _aggregate(self, scale: Tensor | None, out: Tensor | None, rows: tuple[Tensor | None, Tensor | None]) -> Tensor:
-        """The edges (or their transpose) on (own, halo) rows, results scaled: [n, W]."""
-        topo = f"topo_{self.sizes.side(self._name)}"
-        own, halo = self._some(rows[0]), rows[1]
-        weight = self._field(topo, "weight") if self.sizes.weighted else None
-        indptr, indices = self._field(topo, "indptr"), self._field(topo, "indices")
-        into = self._scratch(self._name) if out is None else out
-        return spmm(indptr, indices, own, halo=halo, weight=weight, scale=scale, out=into)
+    def scratch(self, width: int) -> Tensor:
+        """Memory for own rows that do not outlive the visit [n, width]."""
+        return self._rows_in(self.rows, width)
+
+    def halo_scratch(self, width: int) -> Tensor:
+        """The same for halo rows [h, width]."""
+        return self._rows_in(self._halo_rows(), width)
+
+    def _rows_in(self, rows: int, width: int) -> Tensor:
+        nbytes = rows * width * np.dtype(self._dtype).itemsize
+        return self._lent_memory(nbytes)[:nbytes].view(TORCH[self._dtype]).view(rows, width)
 
     # ------------------------------------------------------------------ writes
     def hand_on(self) -> None:

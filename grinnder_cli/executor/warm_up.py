@@ -1,27 +1,32 @@
 """One visit of every kind on made-up rows, so that libraries load and allocate what a run will use.
 
 Which kernels a matrix product takes depends on its shape, and each that is used for the first time costs host memory,
-as buffers of a processor's threads do: hence the run's own widths and number of rows.
+as buffers of a processor's threads do: hence the run's own steps, widths and number of rows.
 """
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from grinnder_cli.config.schema import OptimizerConfig
 from grinnder_cli.executor.gpu import COMPUTE, Gpu, Segment
 from grinnder_cli.executor.objective import Objective
-from grinnder_cli.executor.stages import Nodes, Stages, Tally
+from grinnder_cli.executor.pulling import pulling
+from grinnder_cli.executor.stages import Stages
+from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.update import Update
-from grinnder_cli.model.gcn import build
-from grinnder_cli.model.kernels import gather_rows, spmm
-from grinnder_cli.model.spec import ModelSpec
+from grinnder_cli.executor.visit import TORCH
+from grinnder_cli.model.kernels import gather_rows
+from grinnder_cli.model.registry import build
+from grinnder_cli.plan.methods.program import Program
+from grinnder_cli.plan.steps import Access, Mode, Step
 
 
 def warm_up(
-    spec: ModelSpec,
+    program: Program,
     objective: Objective,
     settings: OptimizerConfig,
     *,
-    ax: bool,
     rows: int,
     dtype: torch.dtype,
     gpu: Gpu | None,
@@ -29,54 +34,97 @@ def warm_up(
     """Compute and throw away.
 
     Args:
-        ax: layer 1 reads A_hat X.
         rows: of a part; more than a stretch are not needed.
         gpu: where visits are computed; None: in host memory.
     """
     device = gpu.device if gpu else torch.device("cpu")
-    model = build(spec, 0, dtype).to(device)
-    stages, tally = Stages(model, ax, objective, rows), Tally(device, nodes=rows, dtype=dtype)
+    model = build(program.model, 0, dtype).to(device)
+    stages, tally = Stages(model, program.ax, objective, rows), Tally(device, nodes=rows, dtype=dtype)
     update = Update(model, settings, epochs=settings.warmup + 1)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    ids = torch.arange(rows, device=device)
-    zeros = torch.zeros(rows, dtype=torch.int32, device=device)
-    scale, role = torch.ones(rows, dtype=dtype, device=device), torch.ones(rows, dtype=torch.uint8, device=device)
-    nodes = Nodes(ids, scale, objective.blank(rows, dtype, device), role)
-    indptr = torch.arange(rows + 1, device=device)
-
-    def some(width: int) -> torch.Tensor:
-        return torch.zeros(rows, width, dtype=dtype, device=device)
-
-    def skip(index: int) -> torch.Tensor | None:
-        return some(spec.layer(index).d_in) if spec.layer(index).residual else None
-
     if gpu:
         model.keep_epoch(0)
-    for layer in spec.layers:
-        z = some(layer.d_in if layer.index == 1 and ax else layer.exchanged)
-        out = spmm(indptr, zeros, z, scale=nodes.scale, out=some(z.shape[1]))
-        source, into = gather_rows(z, zeros).view(torch.uint8), out.view(torch.uint8)
-        if gpu:
-            gpu.regather([Segment(source, source.data_ptr(), 0, rows)], into.shape[1], zeros, into.view(-1), COMPUTE)
-        if layer.index == spec.depth:
-            stages.loss(z, nodes, tally, train=True, evaluate=True, dz=out)
-            continue
-        sent = some(spec.layer(layer.index + 1).exchanged)
-        for train in (True, False):
-            stages.forward(layer.index, z, skip(layer.index), nodes, 0, train, None, sent)
-        below = None if layer.index == 1 and ax else out
-        grad = skip(layer.index) if layer.index > 1 else None
-        stages.backward(
-            layer.index + 1, sent, z, skip(layer.index), nodes, 0, carry_grad=None, dz=below, skip_grad=grad
-        )
-    if not ax:
-        x, y = some(spec.layer(1).d_in), some(spec.layer(1).exchanged)
-        stages.enter(x, nodes, y)
-        stages.backward_enter(y, x, nodes)
+    seen: set[tuple] = set()
+    for epoch in (program.first, program.last):
+        for step in program.unit(epoch).steps:
+            kind = step.op, step.layer, step.train, step.evaluate
+            if kind in seen:
+                continue
+            seen.add(kind)
+            place = _MadeUp(program, objective, step, rows, dtype, device)
+            stages.begin(step)
+            pulling(stages, tally, 0)(place)
+            if step.aggregates:
+                _exchange(place, gpu)
     update.step(0)
     tally.scores_pct()
     for parameter in model.parameters():  # as a checkpoint does
         parameter.detach().cpu()
     if gpu:
         gpu.synchronize()
+
+
+def _exchange(place: "_MadeUp", gpu: Gpu | None) -> None:
+    """As packs are made and rows are gathered."""
+    source, _ = place.operand()
+    rows = place.field("recv_in", "rows")
+    packed = gather_rows(source, rows)
+    if gpu:
+        raw, into = source.view(torch.uint8), packed.view(torch.uint8)
+        segment = Segment(raw, raw.data_ptr(), 0, place.rows)
+        gpu.regather([segment], into.shape[1], rows, into.view(-1), COMPUTE)
+
+
+class _MadeUp:
+    """A `Workspace` of zeros, whose rows have one edge each, to row 0."""
+
+    def __init__(
+        self, program: Program, objective: Objective, step: Step, rows: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.sizes, self.step, self.rows = program.sizes, step, rows
+        self._objective, self._program, self._dtype, self._device = objective, program, dtype, device
+
+    def _listed(self, accesses: tuple[Access, ...], name: str) -> bool:
+        return any(access.chunk.tensor == name for access in (*accesses, *self.step.held))
+
+    def _zeros(self, name: str) -> Tensor:
+        return self.scratch(self._program.tensors[name].width)
+
+    def field(self, constant: str, field: str) -> Tensor:
+        kinds = {name: dtype for name, dtype, _ in self.sizes.layout(constant, self.step.part).fields}
+        if field == "indptr":
+            return torch.arange(self.rows + 1, device=self._device)
+        if field == "y":
+            return self._objective.blank(self.rows, self._dtype, self._device)
+        if field in ("scale", "weight"):
+            return torch.ones(self.rows, dtype=self._dtype, device=self._device)
+        made = torch.zeros(self.rows, dtype=TORCH[kinds[field]], device=self._device)
+        return made.add_(1) if field == "role" else made
+
+    def input(self, name: str) -> Tensor | None:
+        if not self._listed(self.step.reads, name):
+            return None
+        if name != "x":
+            return self._zeros(name)
+        itemsize = self.sizes.features[1]
+        return self._zeros(name).to(TORCH[np.dtype(f"f{itemsize}").name])
+
+    def need(self, name: str) -> Tensor:
+        tensor = self.input(name)
+        assert tensor is not None, f"the step does not list {name}, which it needs"
+        return tensor
+
+    def out(self, name: str) -> Tensor | None:
+        written = tuple(access for access in self.step.writes if access.mode is Mode.WRITE)
+        return self._zeros(name) if self._listed(written, name) or name in self.step.computed else None
+
+    def operand(self) -> tuple[Tensor, Tensor]:
+        own = self._zeros(self.step.exchanged)
+        return own, own.clone()
+
+    def scratch(self, width: int) -> Tensor:
+        return torch.zeros(self.rows, width, dtype=self._dtype, device=self._device)
+
+    def halo_scratch(self, width: int) -> Tensor:
+        return self.scratch(width)

@@ -1,6 +1,8 @@
-"""What a GCN computes between two aggregations, in one pass over memory (torch's operators without a native library).
+"""What a model computes between two aggregations, in one pass over memory (torch's operators without a native library).
 
-    m = z + bias;  a = layer_norm(m) * gamma + beta + skip;  h = dropout(relu(a));  hs = scale * h
+    m = z + bias;  a = layer_norm(m) * gamma + beta + skip;  h = dropout(act(a));  hs = scale * h
+
+act is relu, or elu by torch's operators.
 
 Backward keeps the inputs alone and computes everything again. Results of a row do not depend on the other rows of the
 call or on the number of threads; the parameters' gradients, sums over the rows of the call, not on the threads.
@@ -8,7 +10,7 @@ call or on the number of threads; the parameters' gradients, sums over the rows 
 Shapes: R rows, W columns.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -38,6 +40,7 @@ class _Numbers:
     stream: int
     added: Tensor | None
     p: float
+    act: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +72,9 @@ def norm_act(
     p: float = 0.0,
     both: bool = False,
     out: Tensor | None = None,
+    act: str = "relu",
 ) -> tuple[Tensor, Tensor | None]:
-    """`hs = scale * dropout(relu(layer_norm(z + bias) + skip))`, under autograd, and `h` before its scale if wanted.
+    """`hs = scale * dropout(act(layer_norm(z + bias) + skip))`, under autograd, and `h` before its scale if wanted.
 
     Shapes:
         z: float32 or float64 [R, W]; skip: z's type [R, W]; all tensors contiguous on one
@@ -85,6 +89,7 @@ def norm_act(
         added: int32 [1] on z's device, its bits added to `stream` when the kernel runs (modulo 2^32): a call that was
             captured into a CUDA graph serves every epoch.
         both: also return h.
+        act: "relu" or "elu".
 
     Returns:
         (hs, h), h being None unless `both`; without a scale they are one tensor.
@@ -94,7 +99,7 @@ def norm_act(
             contiguous on z's device, or `out` where a gradient is recorded.
     """
     inputs = _Inputs(z=z, bias=bias, gamma=gamma, beta=beta, skip=skip, scale=scale, ids=ids if p else None)
-    numbers = _Numbers(eps=eps, seed=seed, stream=stream, added=added, p=p)
+    numbers = _Numbers(eps=eps, seed=seed, stream=stream, added=added, p=p, act=act)
     _check(inputs, numbers)
     both, same = both and scale is not None, both and scale is None
     recorded = torch.is_grad_enabled() and any(
@@ -105,7 +110,7 @@ def norm_act(
             raise ValueError("out cannot be given where a gradient is recorded; use torch.no_grad() or leave it out")
         check_tensor("out", out, z.dtype, tuple(z.shape), z.device)
     h: Tensor | None
-    if not _has_kernel(z):
+    if act != "relu" or not _has_kernel(z):
         hs, h = _forward_torch(inputs, numbers, both, out)
     elif recorded:
         hs, h = _NormAct.apply(z, bias, gamma, beta, skip, scale, inputs.ids, numbers, both)
@@ -217,11 +222,20 @@ def _forward_torch(inputs: _Inputs, numbers: _Numbers, both: bool, out: Tensor |
         a = F.layer_norm(a, a.shape[1:], inputs.gamma, inputs.beta, numbers.eps)
     if inputs.skip is not None:
         a = a + inputs.skip
-    h = a.relu()
-    if inputs.ids is not None:
+    h = F.elu(a) if numbers.act == "elu" else a.relu()
+    if inputs.ids is not None and _has_kernel(a):
+        h = h * _mask(a, inputs.ids, numbers)
+    elif inputs.ids is not None:
         h = dropout(h, inputs.ids, seed=numbers.seed, stream=_word(numbers), p=numbers.p)
     hs = h if inputs.scale is None else h * inputs.scale.detach()[:, None]
     return hs if out is None else out.copy_(hs), h if both else None
+
+
+def _mask(like: Tensor, ids: Tensor, numbers: _Numbers) -> Tensor:
+    """Dropout's factors, by the kernel on ones: relu leaves them, and where the epoch lies in memory it looks there."""
+    ones = torch.ones_like(like, requires_grad=False)
+    nothing = _Inputs(z=ones, bias=None, gamma=None, beta=None, skip=None, scale=None, ids=ids)
+    return _forward(nothing, replace(numbers, act="relu"), False, ones)[0]
 
 
 def _check(inputs: _Inputs, numbers: _Numbers) -> None:
@@ -231,6 +245,8 @@ def _check(inputs: _Inputs, numbers: _Numbers) -> None:
     check_float("z", z)
     check_device("z", z)
     check_dropout(numbers.seed, numbers.stream, numbers.p)
+    if numbers.act not in ("relu", "elu"):
+        raise ValueError(f"act must be relu or elu, not {numbers.act}")
     if not 0.0 <= numbers.eps < float("inf"):
         raise ValueError(f"eps must be a number >= 0, not {numbers.eps}")
     if inputs.beta is not None and inputs.gamma is None:

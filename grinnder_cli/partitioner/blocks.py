@@ -5,6 +5,7 @@ the graph to their places. Shapes as in `operator`; N nodes.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def _fixed_bytes(graph: Graph, sizes: OperatorSizes) -> int:
 
 
 def _total_edges(sizes: OperatorSizes) -> int:
-    return int(sizes.edges_in.sum() - sizes.rows.sum())
+    return int((sizes.edges_in - sizes.loops_added).sum())
 
 
 def _fields(graph: Graph, sizes: OperatorSizes) -> list[Field]:
@@ -140,7 +141,16 @@ def _loops(graph: Graph) -> np.ndarray:
     return loops
 
 
-def _scale(graph: Graph, degree: np.ndarray, check: Callable[[], None]) -> np.ndarray:
+def _mean_scale(graph: Graph) -> np.ndarray:
+    """float64 [N], one over the number of in-edges; 1 where there is none."""
+    scale = np.empty(graph.num_nodes)
+    for first in range(0, len(scale), EDGE_BLOCK):
+        degree = np.diff(graph.indptr[first : first + EDGE_BLOCK + 1])
+        scale[first : first + EDGE_BLOCK] = 1 / np.maximum(degree, 1)
+    return scale
+
+
+def _symmetric_scale(graph: Graph, degree: np.ndarray, check: Callable[[], None]) -> np.ndarray:
     """float64 [N], D^-1/2 over in-edges and the loop; 0 where the degree is 0 (PyG's gcn_norm).
 
     Args:
@@ -162,14 +172,16 @@ def _scale(graph: Graph, degree: np.ndarray, check: Callable[[], None]) -> np.nd
 
 
 def _write_nodes(
-    writer: archive.Writer, graph: Graph, part: Partition, sizes: OperatorSizes, scale: np.ndarray
+    writer: archive.Writer, graph: Graph, part: Partition, sizes: OperatorSizes, scale: np.ndarray | None
 ) -> None:
     masks = (graph.train_mask, graph.val_mask, graph.test_mask)
     with open(writer.path / "nodes.bin", "wb") as file:
         for p in range(part.parts):
             ids = np.asarray(part.perm[part.ptr[p] : part.ptr[p + 1]])
             role = sum((np.asarray(mask[ids]) != 0).astype(np.uint8) << bit for bit, mask in enumerate(masks))
-            arrays = {"id": ids, "scale": scale[ids], "y": graph.y[ids].reshape(-1), "role": role}
+            arrays = {"id": ids, "y": graph.y[ids].reshape(-1), "role": role}
+            if scale is not None:
+                arrays["scale"] = scale[ids]
             append(file, sizes.layout("nodes", p).pack(arrays))
 
 
@@ -187,26 +199,36 @@ def _write_blocks(
     if memory is not None:
         room = (memory - _fixed_bytes(graph, sizes)) // record_bytes(fields)
         capacity = min(capacity, max(LEAST_RECORDS, room))
-    loops = _loops(graph)
-    loop_weight = loops.copy() if len(fields) == 2 else None
-    _write_nodes(writer, graph, part, sizes, _scale(graph, loops, check))
-    del loops
+    loops = _loops(graph) if sizes.scale == "symmetric" else None
+    loop_weight = loops.copy() if loops is not None and len(fields) == 2 else None
+    scale = _mean_scale(graph) if sizes.scale == "mean" else None
+    if loops is not None:
+        scale = _symmetric_scale(graph, loops, check)
+    _write_nodes(writer, graph, part, sizes, scale)
+    del loops, scale
     row_of = _row_of(part)
     with writer.scratch() as folder:
         for side in sizes.sides:
             with Buckets(folder / side, part.parts, fields, capacity) as buckets:
-                _fill(buckets, graph, part, row_of, side, check)
+                if sizes.loops != "only":
+                    _fill(buckets, graph, part, row_of, side, None if sizes.loops != "one" else False, check)
                 buckets.seal()
                 _write_side(writer, buckets, part, sizes, side, loop_weight, check)
             _write_sent(writer, sizes, side)
 
 
 def _fill(
-    buckets: Buckets, graph: Graph, part: Partition, row_of: np.ndarray, side: str, check: Callable[[], None]
+    buckets: Buckets,
+    graph: Graph,
+    part: Partition,
+    row_of: np.ndarray,
+    side: str,
+    loops: bool | None,
+    check: Callable[[], None],
 ) -> None:
-    """Every edge but self loops to the part of its destination (in) or source (out), in the order of the file."""
+    """Edges to the part of their destination (in) or source (out), in the file's order; `loops` as edge_blocks'."""
     nodes, assign = graph.num_nodes, part.assign
-    for src, dst, weight in edge_blocks(graph, most=FILL_EDGES):
+    for src, dst, weight in edge_blocks(graph, loops=loops, most=FILL_EDGES):
         check()
         node, other = (dst, src) if side == "in" else (src, dst)
         owner = assign[node]
@@ -224,19 +246,22 @@ def _write_side(
     loop_weight: np.ndarray | None,
     check: Callable[[], None],
 ) -> None:
-    """topo and recv of every part."""
+    """topo, recv and, where asked for, ids of every part."""
     halo_rows = (sizes.halo_in if side == "in" else sizes.halo_out).sum(1)
-    with open(writer.path / f"topo_{side}.bin", "wb") as topo, open(writer.path / f"recv_{side}.bin", "wb") as recv:
+    with ExitStack() as stack:
+        topo, recv = (stack.enter_context(open(writer.path / f"{kind}_{side}.bin", "wb")) for kind in ("topo", "recv"))
+        ids = stack.enter_context(open(writer.path / f"ids_{side}.bin", "wb")) if sizes.halo_ids else None
         for p in range(part.parts):
             check()
             first, last = int(part.ptr[p]), int(part.ptr[p + 1])
             n = last - first
-            keys, *weights = buckets.read(p, room=n)
-            halo = localize(keys[: len(keys) - n], len(part.perm), first, last, int(halo_rows[p]))
+            added = int(sizes.loops_added[p])
+            keys, *weights = buckets.read(p, room=added)
+            halo = localize(keys[: len(keys) - added], len(part.perm), first, last, int(halo_rows[p]))
             columns = n + len(halo)
-            keys[len(keys) - n :] = np.arange(n) * (columns + 1)  # one loop per row
+            keys[len(keys) - added :] = np.arange(added) * (columns + 1)  # one loop per row
             if weights and loop_weight is not None:
-                weights[0][len(keys) - n :] = loop_weight[part.perm[first:last]]
+                weights[0][len(keys) - added :] = loop_weight[part.perm[first:last]]
             layout = sizes.layout(f"topo_{side}", p)
             payload = np.zeros(layout.nbytes, np.uint8)
             views = layout.views(payload)
@@ -250,6 +275,8 @@ def _write_side(
             owner = np.searchsorted(part.ptr, halo, side="right") - 1
             local = (halo - part.ptr[owner]).astype(np.int32)
             append(recv, sizes.layout(f"recv_{side}", p).pack({"rows": local}))
+            if ids:
+                append(ids, sizes.layout(f"ids_{side}", p).pack({"id": part.perm[halo]}))
             kill_point("operators_after_part")
 
 

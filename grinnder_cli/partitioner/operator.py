@@ -1,18 +1,20 @@
 """The aggregation operator of a partition: one block per part and direction, on disk in chunks.
 
-An operator is diag(s) (A + loops) diag(s), row = destination: `scale` s is D^-1/2 for GCN. It
-is kept apart from the edges, so an unweighted graph stores no edge values: senders multiply
-their rows by s, receivers their sums.
+An operator is diag(r) (A + loops) diag(s), row = destination. What one node contributes is kept apart
+from the edges, so an unweighted graph stores no edge values: senders multiply their rows by s,
+receivers their sums by r. What r and s are is `scale`, which self loops there are is `loops`.
 
 Shapes: part p has n rows; its block has columns [own n | halo], halo sorted by (owner, row),
 and edges sorted by (row, column), equal edges in the order of the file.
 
 Chunks of part p (payload layouts below):
-    nodes     id int64 [n] original ids, scale [n], y int32 [n] (multi-label int8 [n * C], values float [n * C]),
+    nodes     id int64 [n] original ids, scale [n] (none without a scale), y int32 [n] (multi-label int8 [n * C], values
+              float [n * C]),
               role uint8 [n] (bits: train, val, test)
     topo_in   indptr int64 [n+1], indices int32 [edges], weight [edges] if weighted
     recv_in   rows int32: for each owner in order, its rows that p reads
     send_in   rows int32: for each reader in order, p's rows that it reads
+    ids_in    id int64 [halo] original ids of what recv_in names, where the operator is asked for them
     *_out     the same for the transpose; absent where the operator is symmetric
     x         [n, F] in the file's float type (own store, shared by every operator)
     ax        [n, F] A_hat X (own store, made by `grinnder_cli.executor.prepare`)
@@ -33,6 +35,24 @@ from grinnder_cli.partitioner.partition import Partition
 
 ROLES = ("train", "val", "test")
 
+LOOPS = {
+    "one": "the graph's own are dropped, every node gets one (of the weight of its last own one, else 1)",
+    "none": "the graph's own are edges like others",
+    "extra": "the graph's own are edges like others, and every node gets one more",
+    "only": "no edge of the graph is taken, every node has one loop: the identity",
+}
+"""Self loops of an operator."""
+
+NODE_BLOCK = 1 << 20
+"""Nodes whose degrees are looked at together."""
+
+SCALES = {
+    "symmetric": "r = s = D^-1/2, D the sum of a node's in-edges",
+    "mean": "r = D^-1 (1 where a node has no edge), s = 1",
+    "none": "r = s = 1",
+}
+"""What multiplies rows; see the module's text."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorSizes:
@@ -41,12 +61,15 @@ class OperatorSizes:
     Attributes:
         rows: int64 [P].
         halo_in, halo_out: int64 [P, P], [reader, owner] rows.
-        edges_in, edges_out: int64 [P], loops included.
+        edges_in, edges_out: int64 [P], the loops taken included.
+        loops, scale: keys of LOOPS and SCALES.
         symmetric: the transpose's blocks are the blocks themselves.
         weighted: edges carry values.
         dtype: of scale, weight and A_hat X.
         features: (width, itemsize) of X.
         targets: (numpy dtype name, columns) of y.
+        loops, scale: keys of LOOPS and SCALES.
+        halo_ids: original ids of halo rows are kept too.
     """
 
     rows: np.ndarray
@@ -59,10 +82,18 @@ class OperatorSizes:
     dtype: str
     features: tuple[int, int]
     targets: tuple[str, int] = ("int32", 1)
+    loops: str = "one"
+    scale: str = "symmetric"
+    halo_ids: bool = False
 
     @property
     def parts(self) -> int:
         return len(self.rows)
+
+    @property
+    def loops_added(self) -> np.ndarray:
+        """int64 [P], loops that are no edges of the graph."""
+        return self.rows * (self.loops != "none")
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -92,19 +123,23 @@ class OperatorSizes:
         if name == "nodes":
             y_dtype, columns = self.targets
             y = ("y", y_dtype, n * columns)
-            return Layout((("id", "int64", n), ("scale", self.dtype, n), y, ("role", "uint8", n)))
+            scale = () if self.scale == "none" else (("scale", self.dtype, n),)
+            return Layout((("id", "int64", n), *scale, y, ("role", "uint8", n)))
         kind, side = name.split("_")
         halo = self.halo_in if side == "in" else self.halo_out
         if kind == "topo":
             edges = int((self.edges_in if side == "in" else self.edges_out)[part])
             fields = (("indptr", "int64", n + 1), ("indices", "int32", edges))
             return Layout((*fields, ("weight", self.dtype, edges)) if self.weighted else fields)
+        if kind == "ids":
+            return Layout((("id", "int64", int(halo[part].sum())),))
         return Layout((("rows", "int32", int((halo[part] if kind == "recv" else halo[:, part]).sum())),))
 
     @cached_property
     def constants(self) -> dict[str, tuple[int, tuple[int, ...]]]:
         """(width, payload bytes per part) of every constant tensor, `x` and `ax` included."""
-        names = ["nodes"] + [f"{kind}_{side}" for side in self.sides for kind in ("topo", "recv", "send")]
+        kinds = ("topo", "recv", "send", "ids") if self.halo_ids else ("topo", "recv", "send")
+        names = ["nodes"] + [f"{kind}_{side}" for side in self.sides for kind in kinds]
         parts = range(self.parts)
         sizes = {name: (0, tuple(self.layout(name, p).nbytes for p in parts)) for name in names}
         width, itemsize = self.features
@@ -130,26 +165,45 @@ class Operator:
     sizes: OperatorSizes
 
 
-def operator_sizes(graph: Graph, part: Partition, *, loops: str, weighted: bool, dtype: str) -> OperatorSizes:
-    """Sizes of the operator, from the partition's figures alone.
+def operator_sizes(
+    graph: Graph,
+    part: Partition,
+    *,
+    loops: str,
+    weighted: bool,
+    dtype: str,
+    scale: str = "symmetric",
+    halo_ids: bool = False,
+) -> OperatorSizes:
+    """Sizes of the operator, from the partition's figures and the graph's degrees alone.
 
     Args:
-        loops: "one" (self loops dropped, one per node added).
+        loops, scale: keys of LOOPS and SCALES.
+        weighted: edge values are taken where the graph has them.
+        halo_ids: keep original ids of halo rows.
     """
-    if loops != "one":
-        raise ValueError(f"loops={loops!r}: only 'one' is known")
-    rows = np.asarray(part.rows)
+    if loops not in LOOPS or scale not in SCALES:
+        raise ValueError(f"loops={loops!r}, scale={scale!r}: known are {', '.join(LOOPS)} and {', '.join(SCALES)}")
+    if weighted and (loops, scale) != ("one", "symmetric"):
+        raise ValueError("weights are known to the symmetric scale with one loop per node only")
+    rows, alone = np.asarray(part.rows), loops == "only"
+    halo_in, halo_out = np.asarray(part.halo_in), np.asarray(part.halo_out)
+    own = _own_loops(graph, part) if loops in ("none", "extra") else np.zeros_like(rows)
+    added = own if loops == "none" else own + rows
     return OperatorSizes(
         rows=rows,
-        halo_in=np.asarray(part.halo_in),
-        halo_out=np.asarray(part.halo_out),
-        edges_in=part.edges_in + rows,
-        edges_out=part.edges_out + rows,
-        symmetric=part.symmetric,
+        halo_in=halo_in * (not alone),
+        halo_out=halo_out * (not alone),
+        edges_in=part.edges_in * (not alone) + added,
+        edges_out=part.edges_out * (not alone) + added,
+        symmetric=part.symmetric or alone,
         weighted=weighted and graph.weight is not None,
         dtype=dtype,
         features=(graph.num_features, graph.x.dtype.itemsize),
         targets=_targets(graph, dtype),
+        loops=loops,
+        scale=scale,
+        halo_ids=halo_ids,
     )
 
 
@@ -160,9 +214,19 @@ def _targets(graph: Graph, dtype: str) -> tuple[str, int]:
     return ("int8", graph.num_classes) if graph.multi_label else ("int32", 1)
 
 
+def _own_loops(graph: Graph, part: Partition) -> np.ndarray:
+    """int64 [P], the graph's own self loops: what enters each part's rows and is none of the edges it counted."""
+    entering = np.zeros(part.parts, np.int64)
+    for first in range(0, graph.num_nodes, NODE_BLOCK):
+        degree = np.diff(graph.indptr[first : first + NODE_BLOCK + 1])
+        owner = part.assign[first : first + NODE_BLOCK]
+        entering += np.bincount(owner, weights=degree, minlength=part.parts).astype(np.int64)
+    return entering - part.edges_in
+
+
 def store_key(part: Partition, sizes: OperatorSizes) -> str:
     """Digest of all that decides an operator."""
-    text = json.dumps([3, part.key, "one", sizes.weighted, sizes.dtype])
+    text = json.dumps([4, part.key, sizes.loops, sizes.scale, sizes.halo_ids, sizes.weighted, sizes.dtype])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -151,18 +151,24 @@ def _fixed(program: Program) -> int:
     return weights + DEVICE_TEMPORARIES * stretch * model.widest * itemsize + SLACK_BYTES
 
 
+def halo_scratch_bytes(program: Program, step: Step) -> int:
+    """Bytes of rows [halo, width] that a visit computes for itself."""
+    if not step.halo_scratch:
+        return 0
+    rows = int(program.sizes.halo(step.exchanged)[step.part].sum())
+    return sum(padded(rows * width * program.itemsize) for width in step.halo_scratch)
+
+
 def slot_bytes(program: Program, step: Step) -> tuple[int, int]:
     """(input, output) bytes of one visit in device memory, what is held left out."""
     inputs = sum(padded(a.nbytes) for a in step.reads if a.mode in (Mode.READ, Mode.RECEIVE, Mode.OWN))
     rows = int(program.sizes.rows[step.part])
-    inputs += sum(padded(rows * program.tensors[name].width * program.itemsize) for name in step.computed)
+    widths = [*step.scratch, *(program.tensors[name].width for name in step.computed)]
+    inputs += sum(padded(rows * width * program.itemsize) for width in widths) + halo_scratch_bytes(program, step)
     if step.aggregates:
         own = {a.mode for a in (*step.reads, *step.held)}
         name = step.exchanged
         row = program.tensors[name].width * program.itemsize
-        kept = f"z{step.layer}"
-        if not any(a.mode is Mode.WRITE and a.chunk.tensor == kept for a in (*step.writes, *step.held)):
-            inputs += padded(rows * row)  # the aggregate, where it is no output
         if Mode.GATHER in own:
             inputs += padded(int(program.sizes.halo(name)[step.part].sum()) * row)
             if any(a.mode is Mode.GATHER and a.chunk.part == step.part for a in step.reads):

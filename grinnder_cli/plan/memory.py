@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import BLOCK, padded
-from grinnder_cli.plan.device import device_rows
+from grinnder_cli.plan.device import device_rows, halo_scratch_bytes
 from grinnder_cli.plan.methods.program import Program
+from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.steps import Mode, Step
 
 LOCAL_BLOCK_BYTES = 1 << 21
@@ -96,7 +97,8 @@ def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
         reads = [_passing(step) if device else _reads(program, step) for step in steps]
         rests = [_handed_on(step) if device else _rest(program, step) for step in steps]
         wholes = list(map(sum, zip(reads, rests, strict=True)))
-        computing = max(computing, *rests)
+        copies = [0 if device else _own_copy(step) for step in steps]
+        computing = max(computing, *map(sum, zip(rests, copies, strict=True)))
         visit = max(visit, *wholes)
         overlapped = max(overlapped, *map(sum, zip(wholes, [*reads[1:], 0], strict=True)))
     recorded = 0
@@ -139,6 +141,11 @@ def _passing(step: Step) -> int:
     return total + max((padded(a.nbytes) for a in step.reads if a.mode is Mode.GATHER), default=0)
 
 
+def _own_copy(step: Step) -> int:
+    """Bytes of own rows that are read as a source, and so copied."""
+    return sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.GATHER and a.chunk.part == step.part)
+
+
 def _handed_on(step: Step) -> int:
     """Bytes of what a visit hands on."""
     total = sum(padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
@@ -147,6 +154,8 @@ def _handed_on(step: Step) -> int:
 
 def _reads(program: Program, step: Step) -> int:
     """Bytes of what a visit reads, beside the cache."""
+    if isinstance(program, RegatherProgram):
+        return program.reads_bytes(step)
     total = sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
     if step.aggregates:
         name = step.exchanged
@@ -159,14 +168,18 @@ def _reads(program: Program, step: Step) -> int:
 
 def _rest(program: Program, step: Step) -> int:
     """Bytes a visit computes with and hands on."""
+    if isinstance(program, RegatherProgram):
+        return program.rest_bytes(step)
     rows, total = int(program.sizes.rows[step.part]), _handed_on(step)
-    named = [step.exchanged] if step.aggregates else []
-    named += [name for name in step.computed if name != step.exchanged]
-    return total + sum(padded(rows * program.tensors[name].width * program.itemsize) for name in named)
+    widths = [*step.scratch, *(program.tensors[name].width for name in step.computed if name != step.exchanged)]
+    total += sum(padded(rows * width * program.itemsize) for width in widths)
+    return total + halo_scratch_bytes(program, step)
 
 
 def _temporaries(program: Program) -> int:
     """Bytes that stages allocate beside the pool's buffers."""
+    if isinstance(program, RegatherProgram):
+        return program.temporaries_bytes()
     stretch = min(int(program.sizes.rows.max()), local_rows(program.model, program.itemsize))
     return LOCAL_TEMPORARIES * stretch * program.model.widest * program.itemsize
 
@@ -181,4 +194,8 @@ def pyg_bytes(model: ModelSpec, nodes: int, edges: int, itemsize: int) -> int:
     saved = sum(4 * layer.d_out + layer.exchanged for layer in model.layers)
     widths = model.layers[0].d_in + saved + 4 * model.widest
     adjacency = 2 * (8 + itemsize) * edges + 8 * nodes
+    # Attention has a message per edge, kept for backward, and what it is made from.
+    adjacency += sum(
+        edges * (2 * layer.exchanged + 8 * layer.heads) * itemsize for layer in model.layers if layer.heads
+    )
     return adjacency + nodes * widths * itemsize + WEIGHT_COPIES * model.parameter_count * itemsize + SLACK_BYTES

@@ -17,7 +17,10 @@ from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.operator import OperatorSizes
 from grinnder_cli.plan.device import DeviceTier, bus_load, plan_device
 from grinnder_cli.plan.memory import BOUNCE_BYTES, Need, need
+from grinnder_cli.plan.methods.choice import WHOLE_LAYERS, resolved_method
+from grinnder_cli.plan.methods.program import Program
 from grinnder_cli.plan.methods.pull import PullProgram
+from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.schedule import Schedule, make_schedule
 from grinnder_cli.plan.simulate import EpochActions, Traffic
 
@@ -27,7 +30,7 @@ HORIZON = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A planned run of method=pull; method=inmemory is the same with one part and a cache that holds everything.
+    """A planned run; method=inmemory is pull with one part and a cache that holds everything.
 
     Attributes:
         program: steps of every epoch.
@@ -44,7 +47,7 @@ class Plan:
         open_least: the least host memory among the exchanges that the run could take.
     """
 
-    program: PullProgram
+    program: Program
     schedule: Schedule
     need: Need
     capacity: int
@@ -144,19 +147,25 @@ def make_plan(
         The plan; check `fits`. Where the budget is too small the plan shows the least that works.
     """
     itemsize = np.dtype(config.dtype).itemsize
-    whole, on_device = config.method.name == "inmemory", device_budget is not None
+    method = resolved_method(config)
+    whole, on_device, by_layers = method == "inmemory", device_budget is not None, method in WHOLE_LAYERS
     bounce = BOUNCE_BYTES.get(config.storage.name, 0) if on_device else 0
     resident = whole and not on_device
     last = max(config.epochs, first + 1) - 1
     horizon = min(last, first + HORIZON)
-    ax = _keep_ax(config, model, sizes, itemsize)
+    ax = not by_layers and _keep_ax(config, model, sizes, itemsize)
     tiers: dict[tuple[frozenset[str], frozenset[str]], DeviceTier] = {}
 
-    def tier_of(candidate: PullProgram) -> DeviceTier | None:
+    def tier_of(candidate: Program) -> DeviceTier | None:
         return tiers.get((candidate.gathered, candidate.recomputed))
 
-    def program(gathered: frozenset[str], recomputed: frozenset[str], until: int = horizon) -> PullProgram:
+    def program(gathered: frozenset[str], recomputed: frozenset[str], until: int = horizon) -> Program:
         """The steps, with what stays on the device left out of them."""
+        if by_layers:
+            return RegatherProgram(
+                model=model, sizes=sizes, itemsize=itemsize, ax=False, gathered=gathered, first=first, last=until,
+                eval_every=config.eval_every, scored=scored, training=training, snapshots=method == "hongtu",
+            )  # fmt: skip
         plain = PullProgram(
             model=model, sizes=sizes, itemsize=itemsize, ax=ax, gathered=gathered, recomputed=recomputed - gathered,
             first=first, last=until, eval_every=config.eval_every, scored=scored, training=training,
@@ -168,7 +177,7 @@ def make_plan(
             tiers[choice] = plan_device(plain, device_budget, whole=whole)
         return replace(plain, resident=tiers[choice].resident, _passes={})
 
-    def build(candidate: PullProgram, cache: str, *, single: bool = False) -> tuple[Schedule, Need, int]:
+    def build(candidate: Program, cache: str, *, single: bool = False) -> tuple[Schedule, Need, int]:
         wants = need(candidate, device=on_device, bounce=bounce)
         if resident:
             everything = make_schedule(candidate, "opt", wants.chunks, lookahead=False, single=True)
@@ -181,7 +190,7 @@ def make_plan(
         room = 0 if cache == "none" else min(max(capacity, 0), wants.chunks)
         return make_schedule(candidate, cache, room, lookahead=lookahead, single=single), wants, capacity
 
-    def steady(candidate: PullProgram, cache: str) -> tuple[tuple[bool, int, int], frozenset[str]]:
+    def steady(candidate: Program, cache: str) -> tuple[tuple[bool, int, int], frozenset[str]]:
         """Order of preference (fits first, then bytes of a steady epoch), and the tensors such an epoch reads.
 
         What does not fit is not simulated; there the smaller need is preferred, a device's before the host's.
@@ -201,7 +210,7 @@ def make_plan(
     none: frozenset[str] = frozenset()
     plain = program(none, none)
     names, again = frozenset(plain.exchanged), plain.recomputable
-    gathered = names if config.plan.exchange == "gather" else none
+    gathered = names if config.plan.exchange == "gather" or by_layers else none
     recomputed = again - gathered if config.plan.recompute == "on" else none
     value, _ = steady(program(gathered, recomputed), trial)
     ends = [program(gathered, recomputed)]  # what the run falls back to where memory is short
@@ -242,7 +251,7 @@ def make_plan(
         cache=cache,
         cache_reason=_cache_reason(config, cache, costs, resident=whole, fits=fits),
         exchange_reason=_exchange_reason(config, gathered, chosen.exchanged),
-        ax_reason="asked for" if config.plan.ax != "auto" else "fewer bytes per epoch without a cache",
+        ax_reason=_ax_reason(config),
         recompute_reason=_recompute_reason(config, again - gathered, recomputed, on_device=on_device),
         epochs=tuple(epoch.traffic for epoch in epochs),
         written=frozenset().union(*(epoch.written for epoch in epochs)),
@@ -258,6 +267,8 @@ def _keep_ax(config: RunConfig, model: ModelSpec, sizes: OperatorSizes, itemsize
 
     The choice changes the order of sums, so it must not depend on memory, cache, exchange, or on where a run resumes.
     """
+    if model.family.attention:
+        return False  # what layer 1 aggregates depends on its weights
     if config.plan.ax != "auto":
         return config.plan.ax == "on"
 
@@ -269,6 +280,12 @@ def _keep_ax(config: RunConfig, model: ModelSpec, sizes: OperatorSizes, itemsize
         return make_schedule(program, "none", 0, lookahead=False).totals()[1].traffic.total_bytes
 
     return moved(True) <= moved(False)
+
+
+def _ax_reason(config: RunConfig) -> str:
+    if resolved_method(config) in WHOLE_LAYERS:
+        return "every layer gathers its input"
+    return "asked for" if config.plan.ax != "auto" else "fewer bytes per epoch without a cache"
 
 
 def _gib(nbytes: int) -> str:
@@ -289,6 +306,8 @@ def _cache_reason(config: RunConfig, cache: str, costs: dict[str, int], *, resid
 def _recompute_reason(
     config: RunConfig, possible: frozenset[str], recomputed: frozenset[str], *, on_device: bool
 ) -> str:
+    if resolved_method(config) in WHOLE_LAYERS:
+        return "backward computes every layer again"
     if config.plan.recompute != "auto":
         return "asked for"
     if not possible:
@@ -301,6 +320,8 @@ def _recompute_reason(
 def _exchange_reason(config: RunConfig, gathered: frozenset[str], names: tuple[str, ...]) -> str:
     if not names:
         return "one part, or one layer over A_hat X: nothing crosses"
+    if resolved_method(config) in WHOLE_LAYERS:
+        return "whole parts, as this method does"
     if config.plan.exchange != "auto":
         return "asked for"
     if gathered >= set(names):

@@ -36,6 +36,10 @@ class Do(Enum):
     """Write the output to storage; it does not stay."""
     FORGET = "forget"
     """Nobody reads the output: nothing is done with it."""
+    ADD = "add"
+    """Add rows to the resident chunk."""
+    RENEW = "renew"
+    """Read the chunk from storage, add rows, write it back; it does not stay."""
     OPEN = "open"
     """Make room for a resident inbox."""
     DELIVER = "deliver"
@@ -137,7 +141,7 @@ def next_uses(steps: tuple[Step, ...], following: tuple[Step, ...]) -> list[int 
         mode, chunk = accesses[at][:2]
         if at < count and mode is not Mode.RECEIVE:
             uses[at] = known.get(chunk)
-        if mode is Mode.WRITE:
+        if mode in (Mode.WRITE, Mode.BEGIN):
             known[chunk] = None
         elif mode is not Mode.SEND:
             known[chunk] = at
@@ -284,16 +288,38 @@ class EpochSimulation:
         if mode is Mode.SEND:
             self._send(access, use)
             return
+        if mode is Mode.ADD:
+            self._add(access, use)
+            return
         if chunk in self.state.entries:  # the old content of a tensor whose last reader left it behind
             self._discard(chunk)
         if use is None:
             self._do(Do.FORGET, access)
-        elif self.policy.everything and self._room(chunk, nbytes, use):
+        elif (self.policy.everything or mode is Mode.BEGIN) and self._room(chunk, nbytes, use):
             self.state.add(chunk, Entry(padded(nbytes), dirty=True, next_use=use))
             self._do(Do.KEEP, access)
         else:
             self._count_write(chunk, padded(nbytes))
             self._do(Do.STORE, access)
+
+    def _add(self, access: Access, use: int | None) -> None:
+        """Read, modify, write: a chunk that several parts work on is worth a place under every policy that has any."""
+        chunk, nbytes, next_use = access.chunk, access.nbytes, FAR if use is None else use
+        self.asked += nbytes
+        entry = self.state.entries.get(chunk)
+        if entry:
+            self.hit += nbytes
+            entry.dirty, entry.next_use = True, next_use
+            self.state.touch(chunk)
+            self._do(Do.ADD, access)
+            return
+        self._count_read(chunk, nbytes)
+        if self._room(chunk, nbytes, next_use):
+            self.state.add(chunk, Entry(padded(nbytes), dirty=True, next_use=next_use))
+            self._do(Do.ADMIT, access)
+        else:
+            self._count_write(chunk, padded(nbytes))
+            self._do(Do.RENEW, access)
 
     def _send(self, access: Access, use: int | None) -> None:
         chunk = access.chunk

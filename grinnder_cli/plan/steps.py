@@ -69,6 +69,10 @@ class Mode(Enum):
     """Whole, own rows, new content."""
     SEND = "send"
     """A pack into another part's inbox."""
+    BEGIN = "begin"
+    """Whole, new content: zeros, and some rows added to them."""
+    ADD = "add"
+    """Some rows added to the content there is."""
 
 
 class Access(NamedTuple):
@@ -85,12 +89,16 @@ class Op(Enum):
 
     ENTER = "enter"
     """X -> Y_1 (only where layer 1 transforms first and keeps no A_hat X)."""
+    MEASURE = "measure"
+    """Agg_l and the sums of layer l's batch norm, kept for FORWARD, which then does not aggregate."""
     FORWARD = "forward"
     """Agg_l, Local_l -> Y_{l+1}, l < L."""
     LOSS = "loss"
     """Agg_L, logits, and in training the loss and dZ_L."""
     BACKWARD = "backward"
-    """Pull dY_l from dZ_l, then backward through Local_{l-1}."""
+    """Pull dY_l from dZ_l, then backward through Local_{l-1}; with a batch norm in it, as far as that (G_{l-1})."""
+    SETTLE = "settle"
+    """The rest of backward through Local_l, whose batch norm knows its sums now: G_l -> dZ_l."""
 
 
 class Step(NamedTuple):
@@ -105,6 +113,9 @@ class Step(NamedTuple):
         reads, writes: accesses in order.
         held: those among them whose chunks stay on the device; the host tier never sees them.
         computed: exchanged tensors whose own rows the visit computes for itself and lets go of.
+        scratch: widths of the other rows [n, width] it computes and lets go of.
+        halo_scratch: the same of rows [halo, width].
+        aggregates: it aggregates own and halo rows of `exchanged` (not so where A_hat X is an input).
     """
 
     op: Op
@@ -116,17 +127,18 @@ class Step(NamedTuple):
     writes: tuple[Access, ...]
     held: tuple[Access, ...] = ()
     computed: tuple[str, ...] = ()
+    scratch: tuple[int, ...] = ()
+    halo_scratch: tuple[int, ...] = ()
+    aggregates: bool = False
 
     @property
     def exchanged(self) -> str:
-        """The tensor whose own and halo rows the step aggregates, if it does."""
+        """The tensor whose own and halo rows the step aggregates, if it does, and whose side its lists are of."""
         return f"{'dz' if self.op is Op.BACKWARD else 'y'}{self.layer}"
 
-    @property
-    def aggregates(self) -> bool:
-        """Whether it does (not so where A_hat X is an input)."""
-        own = any(a.mode in (Mode.OWN, Mode.GATHER) for a in (*self.reads, *self.held))
-        return own or self.exchanged in self.computed
+    def passes(self, other: "Step") -> bool:
+        """Whether it is of another pass than the step before it."""
+        return (self.op, self.layer, self.train) != (other.op, other.layer, other.train)
 
     def holding(self, chunks: frozenset[Chunk]) -> "Step":
         """The same step where `chunks` stay on the device."""

@@ -10,21 +10,25 @@ from grinnder_cli.config import sizes as units
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.errors import DoesNotFit
 from grinnder_cli.executor.gpu import CudaGpu, Gpu
+from grinnder_cli.executor.layer_warm_up import warm_up_layers
 from grinnder_cli.executor.planned import PlannedRunner, scratch_bytes
 from grinnder_cli.executor.prepare import prepare_ax
 from grinnder_cli.executor.pyg import PyGRunner
+from grinnder_cli.executor.snapshot import SnapshotRunner
 from grinnder_cli.executor.update import Update
 from grinnder_cli.executor.warm_up import warm_up
 from grinnder_cli.kill import kill_point
-from grinnder_cli.model.gcn import build
+from grinnder_cli.model.registry import build
 from grinnder_cli.partitioner.blocks import operator
 from grinnder_cli.plan.device import device_rows
 from grinnder_cli.plan.memory import local_rows
+from grinnder_cli.plan.methods.choice import resolved_method
+from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.run.checkpoint import Checkpoint, load_weights
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.leftovers import remove_scratch
 from grinnder_cli.run.memory import release_freed_memory
-from grinnder_cli.run.preparation import Prepared, resolved_method
+from grinnder_cli.run.preparation import Prepared
 from grinnder_cli.run.signals import StopFlag
 from grinnder_cli.run.weights import check_matches
 from grinnder_cli.storage import open_backend
@@ -32,7 +36,7 @@ from grinnder_cli.storage.scratch import Scratch
 from grinnder_cli.storage.store import Backend
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-Runner = PlannedRunner | PyGRunner
+Runner = PlannedRunner | PyGRunner | SnapshotRunner
 
 
 def make_runner(
@@ -66,15 +70,14 @@ def make_runner(
     memory, data_dir = prepared.budget.bytes, prepared.data_dir
     blocks = operator(graph, prepared.partition, prepared.sizes, data_dir, memory=memory, check=preparing)
     plan = prepared.plan
-    assert plan is not None
     ax_archive = None
-    if plan.program.ax:
+    if plan and plan.program.ax:
         ax_archive, _ = prepare_ax(blocks, x_dtype, data_dir, memory=memory, check=preparing)
     release_freed_memory()
     remove_scratch(Path(config.storage.dir), run.path.name)
     scratch = stack.enter_context(Scratch(Path(config.storage.dir), run.path.name))
     if config.storage.quota is not None:
-        quota, needs = units.parse_size(config.storage.quota, "storage.quota"), scratch_bytes(plan)
+        quota, needs = units.parse_size(config.storage.quota, "storage.quota"), scratch_bytes(plan) if plan else 0
         if needs > quota:
             raise DoesNotFit(
                 f"scratch needs {needs} bytes, storage.quota={config.storage.quota} allows {quota}; "
@@ -82,6 +85,10 @@ def make_runner(
             )
     backend = open_backend(config.storage, scratch)
     stack.callback(backend.close)
+    if plan is None:
+        return SnapshotRunner(
+            blocks, x_dtype, model, update, objective, prepared.train_rows, backend, evaluate=due, check=visiting
+        ), backend
     gpu = open_gpu() if plan.device else None
     runner = PlannedRunner(
         plan, blocks, ax_archive, x_dtype, model, update, objective, prepared.train_rows, backend, visiting, gpu
@@ -107,10 +114,16 @@ def warm_up_libraries(config: RunConfig, prepared: Prepared) -> None:
     plan = prepared.plan
     assert plan is not None
     _set_arithmetic()
+    if isinstance(plan.program, RegatherProgram):
+        rows, dtype = int(prepared.sizes.rows.max()), DTYPES[prepared.sizes.dtype]
+        model = build(prepared.model, 0, dtype)
+        warm_up_layers(model, prepared.objective, config.optimizer, rows=rows, dtype=dtype)
+        release_freed_memory()
+        return
     stretch = (device_rows if plan.device else local_rows)(prepared.model, plan.program.itemsize)
     rows, dtype = min(int(prepared.sizes.rows.max()), stretch), DTYPES[prepared.sizes.dtype]
     gpu = open_gpu() if plan.device else None
-    warm_up(prepared.model, prepared.objective, config.optimizer, ax=plan.program.ax, rows=rows, dtype=dtype, gpu=gpu)
+    warm_up(plan.program, prepared.objective, config.optimizer, rows=rows, dtype=dtype, gpu=gpu)
     release_freed_memory()
     if plan.device:
         torch._C._cuda_clearCublasWorkspaces()

@@ -4,8 +4,9 @@ import torch
 
 from grinnder_cli.config import sizes as units
 from grinnder_cli.config.schema import RunConfig
-from grinnder_cli.errors import EnvironmentProblem
+from grinnder_cli.errors import ConfigError, EnvironmentProblem
 from grinnder_cli.model import cuda
+from grinnder_cli.plan.methods.choice import HOST_ONLY, resolved_method
 from grinnder_cli.run.memory import Limit
 
 MARGIN_SHARE, MARGIN_BYTES = 0.04, 256 << 20
@@ -17,7 +18,13 @@ def resolved_device(config: RunConfig) -> str:
 
     Raises:
         EnvironmentProblem: device=cuda where it cannot be had; says why.
+        ConfigError: device=cuda with a method that computes in host memory.
     """
+    method = resolved_method(config)
+    if method in HOST_ONLY:
+        if config.device == "cuda":
+            raise ConfigError(f"method={method} computes on the CPU only; leave device out, or use method=pull")
+        return "cpu"
     if config.device == "cpu" or (config.device == "auto" and config.dtype != "float32"):
         return "cpu"
     usable, reason = cuda.status()
@@ -38,7 +45,7 @@ def device_limit(config: RunConfig, *, planning: bool = False) -> Limit | None:
         EnvironmentProblem: as `resolved_device`.
     """
     given = None if config.memory.device == "auto" else units.parse_size(config.memory.device, "memory.device")
-    if planning and config.device == "cuda" and given is not None:
+    if planning and config.device == "cuda" and given is not None and resolved_method(config) not in HOST_ONLY:
         return Limit(bytes=given, source="memory.device")
     if resolved_device(config) == "cpu":
         return None

@@ -21,11 +21,13 @@ from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.errors import ConfigError, DataError, DoesNotFit
 from grinnder_cli.executor import prepare
 from grinnder_cli.executor.objective import Objective, objective_of
+from grinnder_cli.executor.snapshot import snapshot_bytes
 from grinnder_cli.model.spec import ModelSpec, describe
 from grinnder_cli.partitioner import blocks, operator
 from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
 from grinnder_cli.partitioner.partition import Partition, describe_bytes, partition, settled, store_key, store_path
 from grinnder_cli.plan.memory import SLACK_BYTES, pyg_bytes, pyg_input_bytes
+from grinnder_cli.plan.methods.choice import IN_PARTS, UNPLANNED, resolved_method
 from grinnder_cli.plan.planner import Plan, make_plan
 from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.memory import Limit, host_limit
@@ -50,8 +52,8 @@ class Prepared:
         budget: host memory the run may use, and where that figure comes from.
         device: the same of device memory; None: visits are computed in host memory.
         graph, partition, sizes, model: see their modules.
-        method: resolved: pull, inmemory or pyg.
-        plan: of pull and inmemory; None for pyg.
+        method: resolved: pull, regather, hongtu, snapshot, inmemory or pyg.
+        plan: None for snapshot and pyg.
         objective: loss and metric.
         train_rows: labelled training rows.
         partition_s: seconds spent making the partition now (0 if reused).
@@ -75,6 +77,8 @@ class Prepared:
     @property
     def least_bytes(self) -> int:
         """The smallest memory.host that works now, preparation still to be done included."""
+        if self.method == "snapshot":
+            return max(snapshot_bytes(self.model, self.sizes), *self._pending())
         of = pyg_input_bytes if self.device else pyg_bytes
         return max(self.plan.least if self.plan else self._whole_bytes(of), *self._pending())
 
@@ -107,11 +111,6 @@ def host_budget(config: RunConfig) -> Limit:
     if config.memory.host == "auto":
         return host_limit()
     return Limit(bytes=units.parse_size(config.memory.host, "memory.host"), source="memory.host")
-
-
-def resolved_method(config: RunConfig) -> str:
-    """The method auto stands for."""
-    return "pull" if config.method.name == "auto" else config.method.name
 
 
 def prepare_run(
@@ -148,17 +147,21 @@ def prepare_run(
     train_rows = int(np.count_nonzero(graph.train_mask))
     if not train_rows:
         raise DataError(f"dataset {graph.name} has no labelled training node; set dataset.split=random")
-    model = describe(config, graph.num_features, graph.num_classes)
+    model = _model(config, graph)
+    if graph.weight is not None and not model.family.weighted:
+        _log.warning("edge weights are ignored: model=%s takes none (gcn does)", model.name)
     objective = objective_of(graph, config.metric)
-    if method != "pull" and config.parts not in ("auto", 1):
+    if method not in IN_PARTS and config.parts not in ("auto", 1):
         raise ConfigError(f"method={method} holds the whole graph: parts={config.parts} cannot be; leave parts out")
 
     counts, least, limiting = [config.parts] if config.parts != "auto" else [1], 0, ""
     while True:
         parts = int(counts[-1])
         part, seconds = _partition(config, graph, parts, folder, budget, check, afford)
-        sizes = operator_sizes(graph, part, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
-        plan = _plan(config, model, objective, sizes, budget, device, first, training) if method != "pyg" else None
+        sizes = _sizes(config, model, graph, part)
+        plan = (
+            _plan(config, model, objective, sizes, budget, device, first, training) if method not in UNPLANNED else None
+        )
         if plan is None or plan.fits or config.parts != "auto" or 2 * parts > graph.num_nodes:
             break
         host = plan.capacity < 0 or plan.device is None
@@ -172,6 +175,22 @@ def prepare_run(
         data_dir=folder, budget=budget, device=device, graph=graph, partition=part, sizes=sizes, model=model,
         method=method, plan=plan, objective=objective,
         train_rows=train_rows, partition_s=seconds, searched=config.parts == "auto",
+    )  # fmt: skip
+
+
+def _model(config: RunConfig, graph: Graph) -> ModelSpec:
+    if config.model.name != "custom":
+        return describe(config, graph.num_features, graph.num_classes)
+    from grinnder_cli.model.custom import describe_custom
+
+    return describe_custom(config, graph.num_features, graph.num_classes)
+
+
+def _sizes(config: RunConfig, model: ModelSpec, graph: Graph, part: Partition) -> OperatorSizes:
+    family = model.family
+    return operator_sizes(
+        graph, part, loops=family.loops, scale=family.scale, weighted=family.weighted, halo_ids=family.attention,
+        dtype=config.dtype,
     )  # fmt: skip
 
 
@@ -236,7 +255,7 @@ def require_fit(config: RunConfig, prepared: Prepared) -> None:
     """
     least, budget = prepared.least_bytes, prepared.budget
     if least > budget.bytes:
-        more = " or use more parts" if prepared.method == "pull" and not prepared.searched else ""
+        more = " or use more parts" if prepared.method in IN_PARTS and not prepared.searched else ""
         raise DoesNotFit(
             f"needs {units.format_size(least)} of host memory at parts={prepared.partition.parts}, "
             f"{units.format_size(budget.bytes)} allowed ({budget.source}); set memory.host={least}{more}"
@@ -259,7 +278,7 @@ def _what_fits(config: RunConfig, prepared: Prepared) -> str:
     while parts <= graph.num_nodes and graph.num_nodes + graph.num_edges <= TRIED_SIZE and not prepared.searched:
         made, _ = _partition(config, graph, parts, prepared.data_dir, prepared.budget, lambda: None, _ignore)
         model = prepared.model
-        sizes = operator_sizes(graph, made, loops=model.loops, weighted=model.weighted, dtype=config.dtype)
+        sizes = _sizes(config, model, graph, made)
         tier = _plan(config, model, prepared.objective, sizes, prepared.budget, prepared.device, 0).device
         if tier and tier.fits:
             return f"parts={parts} fits ({units.format_size(tier.least)})"

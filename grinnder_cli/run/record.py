@@ -9,6 +9,7 @@ from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.executor.planned import scratch_bytes
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.model.kernels import native_status
+from grinnder_cli.plan.methods.choice import method_reason, unplanned_reason
 from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.memory import Limit, PeakSampler
@@ -117,9 +118,9 @@ def summary(
         "alpha_out": facts["alpha_out"],
         "method": prepared.method,
         "cache": prepared.plan.cache if prepared.plan else "none",
-        "cache_reason": prepared.plan.cache_reason if prepared.plan else "everything stays in memory",
+        "cache_reason": prepared.plan.cache_reason if prepared.plan else unplanned_reason(prepared.method),
         "exchange": prepared.plan.exchange if prepared.plan else "none",
-        "exchange_reason": prepared.plan.exchange_reason if prepared.plan else "everything stays in memory",
+        "exchange_reason": prepared.plan.exchange_reason if prepared.plan else unplanned_reason(prepared.method),
         "ax": prepared.plan.program.ax if prepared.plan else None,
         "recomputed": sorted(prepared.plan.program.recomputed) if prepared.plan else [],
         "storage": backend.name if backend else "none",
@@ -175,6 +176,7 @@ def first_screen(
         f"method {prepared.method}, {part.parts} part(s) ({'reused' if part.reused else 'made'}), "
         f"alpha {part.facts['alpha']:.3f} in, {part.facts['alpha_out']:.3f} out, edge cut {part.facts['edge_cut']:,}"
     )
+    say(f"method {prepared.method}: {method_reason(config, part.facts['alpha'])}")
     if plan and backend:
         say(f"exchange {plan.exchange}: {plan.exchange_reason}")
         say(f"cache {plan.cache}: {plan.cache_reason}")
@@ -186,6 +188,9 @@ def first_screen(
             f"{units.format_size(steady.read_bytes)} read, {units.format_size(steady.write_bytes)} written per epoch; "
             f"scratch {units.format_size(scratch_bytes(plan))} in {config.storage.dir}"
         )
+    elif backend:
+        say(f"storage {backend.name}{f' ({backend.note})' if backend.note else ''}: all that autograd saves, in "
+            f"{config.storage.dir}; nothing is planned")  # fmt: skip
     if prepared.device:
         say(_device_line(prepared, prepared.device))
     elif config.memory.device != "auto":

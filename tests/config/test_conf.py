@@ -12,7 +12,7 @@ from grinnder_cli.config import freeze, schema
 from grinnder_cli.config.paths import conf_dir
 
 GROUPS = find_groups([conf_dir()])
-NEEDS = {"file": ["partitioner.path=parts.txt"]}
+NEEDS = {"file": ["partitioner.path=parts.txt"], "custom": ["model.module=layers.py:MyModel"]}
 """Options that are complete only together with another key."""
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from lazy_gpu import LazyGpu
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
 
 from grinnder_cli import dataset
 from grinnder_cli.config.schema import (
@@ -74,6 +74,9 @@ def config(path: Path, tmp: Path, **changes) -> RunConfig:
     groups = {
         "dataset": DatasetConfig(name="npz", path=str(path), undirected=changes.pop("undirected", False)),
         "model": ModelConfig(
+            name=changes.pop("model", "gcn"),
+            heads=changes.pop("heads", 1),
+            attention_dropout=changes.pop("attention_dropout", 0.0),
             norm=changes.pop("norm", "layer"),
             dropout=changes.pop("dropout", 0.0),
             residual=changes.pop("residual", False),
@@ -140,25 +143,40 @@ def run(cfg: RunConfig, gpu: LazyGpu | None = None) -> Outcome:
     return outcome
 
 
-class PlainGCN(torch.nn.Module):
+def plain_conv(name: str, d_in: int, d_out: int, heads: int, last: bool) -> torch.nn.Module:
+    """A layer as a PyG user would write it."""
+    linear = torch.nn.Linear
+    if name == "gat":
+        return GATConv(d_in, d_out if last else d_out // heads, heads, concat=not last)
+    if name == "gin":
+        return GINConv(torch.nn.Sequential(linear(d_in, d_out), torch.nn.ReLU(), linear(d_out, d_out)))
+    return {"gcn": GCNConv, "sage": SAGEConv, "mlp": linear}[name](d_in, d_out)
+
+
+class Plain(torch.nn.Module):
     """The same model as a PyG user would write it."""
 
-    def __init__(self, widths: list[int], norm: bool, residual: bool) -> None:
+    def __init__(self, widths: list[int], model: ModelConfig) -> None:
         super().__init__()
-        self.convs = torch.nn.ModuleList(GCNConv(a, b) for a, b in pairwise(widths))
-        if norm:
-            self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(w) for w in widths[1:-1])
-        self.norm, self.residual = norm, residual
+        pairs = list(pairwise(widths))
+        self.convs = torch.nn.ModuleList(
+            plain_conv(model.name, a, b, model.heads, i == len(pairs) - 1) for i, (a, b) in enumerate(pairs)
+        )
+        if model.norm != "none":
+            norm = {"layer": torch.nn.LayerNorm, "batch": torch.nn.BatchNorm1d}[model.norm]
+            self.norms = torch.nn.ModuleList(norm(w) for w in widths[1:-1])
+        self.model = model
 
     def forward(self, x, edge_index, edge_weight):
+        takes = {"gcn": (edge_index, edge_weight), "mlp": ()}.get(self.model.name, (edge_index,))
         for i, conv in enumerate(self.convs):
-            h = conv(x, edge_index, edge_weight)
+            h = conv(x, *takes)
             if i == len(self.convs) - 1:
                 return h
-            h = self.norms[i](h) if self.norm else h
-            if self.residual and h.shape == x.shape:
+            h = h if self.model.norm == "none" else self.norms[i](h)
+            if self.model.residual and h.shape == x.shape:
                 h = h + x
-            x = h.relu()
+            x = F.elu(h) if self.model.name == "gat" else h.relu()
         return x
 
 
@@ -181,7 +199,7 @@ def plain(cfg: RunConfig, dtype=torch.float64, permute: int | None = None) -> tu
         y = y.view(len(y), -1).to(dtype)
         train &= ~y.isnan().any(1)
     widths = [x.shape[1]] + [cfg.hidden] * (cfg.layers - 1) + [int(y.max()) + 1 if y.ndim == 1 else y.shape[1]]
-    model = PlainGCN(widths, cfg.model.norm == "layer", cfg.model.residual).to(dtype)
+    model = Plain(widths, cfg.model).to(dtype)
     optimizer = torch.optim.Adam(model.parameters(), lr=cfg.optimizer.lr, weight_decay=cfg.optimizer.weight_decay)
     outcome = Outcome()
     for _ in range(cfg.epochs):
@@ -197,18 +215,24 @@ def plain(cfg: RunConfig, dtype=torch.float64, permute: int | None = None) -> tu
         outcome.losses.append(float(loss.detach()))
         outcome.gradients.append({n: p.grad.clone() for n, p in model.named_parameters()})
         optimizer.step()
-    outcome.weights = model.state_dict()
+    outcome.weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with torch.no_grad():
+        model.eval()
         return outcome, model(x, edge_index, weight).argmax(1)
 
 
-def gradient_error(got: Outcome, want: Outcome) -> float:
-    """Largest relative error over epochs and parameters."""
+def gradient_error(got: Outcome, want: Outcome, *, floor: float = 1e-300) -> float:
+    """Largest relative error over epochs and parameters.
+
+    Args:
+        floor: share of the epoch's largest gradient below which one counts as 0: a bias before a batch norm has none.
+    """
     worst = 0.0
     for a, b in zip(got.gradients, want.gradients, strict=True):
         assert a.keys() == b.keys()
+        least = floor * max(float(gradient.abs().max()) for gradient in b.values())
         for name in a:
-            worst = max(worst, float((a[name] - b[name]).abs().max() / b[name].abs().max().clamp(min=1e-300)))
+            worst = max(worst, float((a[name] - b[name]).abs().max() / b[name].abs().max().clamp(min=least)))
     return worst
 
 

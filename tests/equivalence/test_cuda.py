@@ -27,6 +27,13 @@ CASES = {
     "no ax": {"ax": "off"},
     "no ax, residual": {"ax": "off", "residual": True, "hidden": 11, "layers": 4},
     "one layer": {"layers": 1},
+    "batch norm": {"norm": "batch"},
+    "sage": {"model": "sage", "hidden": 64, "residual": True, "ax": "off"},
+    "sage, batch norm": {"model": "sage", "hidden": 3, "norm": "batch"},
+    "gin": {"model": "gin", "hidden": 64},
+    "gat": {"model": "gat", "hidden": 63, "heads": 3},
+    "gat, batch norm": {"model": "gat", "hidden": 64, "norm": "batch"},
+    "mlp": {"model": "mlp"},
 }
 
 

@@ -24,6 +24,11 @@ SHAPES = {
     "x": {"ax": "off"},
     "one layer": {"layers": 1},
 }
+MODELS = {
+    "sage, batch norm": {"model": "sage", "norm": "batch", "dropout": 0.5, "hidden": 3},
+    "gin, batch norm, residual": {"model": "gin", "norm": "batch", "ax": "off", "residual": True, "hidden": 11},
+    "gat": {"model": "gat", "heads": 3, "dropout": 0.3, "attention_dropout": 0.5, "residual": True},
+}
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +63,20 @@ def test_any_share_on_the_device_trains_the_same_model(graph, tmp_path, shape):
         got = lab.run(cfg, gpu := LazyGpu())
         assert sum(recording.replays > 1 for recording in gpu.recordings) > 4, "no visit was replayed"
         assert lab.same_weights(got, want), (share, exchange, recompute, cache)
+        assert got.losses == want.losses and got.accuracy == want.accuracy
+        assert got.measured == got.prepared.plan.total
+
+
+@pytest.mark.parametrize("shape", MODELS)
+def test_every_model_on_the_device(graph, tmp_path, shape):
+    base = lab.config(graph, tmp_path, parts=3, epochs=8, eval_every=50, **MODELS[shape])
+    want = lab.run(base)
+    for share, exchange, recompute in ((0.0, "gather", "off"), (0.3, "pack", "on"), (1.0, "pack", "off")):
+        plan = replace(base.plan, exchange=exchange, recompute=recompute)
+        cfg = replace(base, plan=plan, memory=replace(base.memory, device=held_share(base, share)))
+        got = lab.run(cfg, gpu := LazyGpu())
+        assert sum(recording.replays > 1 for recording in gpu.recordings) > 4, "no visit was replayed"
+        assert lab.same_weights(got, want), (share, exchange)
         assert got.losses == want.losses and got.accuracy == want.accuracy
         assert got.measured == got.prepared.plan.total
 
@@ -150,7 +169,7 @@ def test_packs_with_holes(tmp_path):
         assert lab.same_weights(lab.run(cfg, LazyGpu()), want), share
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES | MODELS)
 def test_warm_up_meets_every_kind_of_visit(graph, tmp_path, shape, monkeypatch):
     """It calls the same stages with the same widths as the run does."""
     from grinnder_cli.executor import stages, warm_up
@@ -168,14 +187,13 @@ def test_warm_up_meets_every_kind_of_visit(graph, tmp_path, shape, monkeypatch):
 
         monkeypatch.setattr(stages.Stages, name, called)
 
-    for name in ("enter", "forward", "loss", "backward", "backward_enter"):
+    for name in ("enter", "measure", "forward", "loss", "backward", "settle", "backward_enter"):
         note(name)
-    base = lab.config(graph, tmp_path, parts=3, epochs=2, **SHAPES[shape])
+    base = lab.config(graph, tmp_path, parts=3, epochs=2, **(SHAPES | MODELS)[shape])
     seen[where := "run"] = set()
     prepared = lab.run(base).prepared
     seen[where := "warm up"] = set()
-    ax = prepared.plan.program.ax
     warm_up.warm_up(
-        prepared.model, prepared.objective, base.optimizer, ax=ax, rows=40, dtype=torch.float32, gpu=LazyGpu()
+        prepared.plan.program, prepared.objective, base.optimizer, rows=40, dtype=torch.float32, gpu=LazyGpu()
     )
     assert seen["run"] and seen["run"] <= seen["warm up"]

@@ -30,7 +30,7 @@ def test_float64_losses_and_gradients(graph, tmp_path, case, parts):
     assert lab.loss_error(got, want) < 1e-9
     assert lab.gradient_error(got, want) < 1e-9
     widths = [11] + [cfg.hidden] * (cfg.layers - 1) + [5]
-    model = lab.PlainGCN(widths, cfg.model.norm == "layer", cfg.model.residual).double()
+    model = lab.Plain(widths, cfg.model).double()
     model.load_state_dict(got.weights, strict=True)
     assert torch.equal(predict(model, graph), classes)
 

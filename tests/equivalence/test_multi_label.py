@@ -43,7 +43,7 @@ def test_the_metric_of_every_split(graph, tmp_path, metric):
     got, whole = lab.run(cfg), lab.run(replace(cfg, parts=1, method=replace(cfg.method, name="pyg")))
     assert np.allclose(got.accuracy, whole.accuracy, rtol=1e-12)
     widths = [11] + [cfg.hidden] * (cfg.layers - 1) + [5]
-    model = lab.PlainGCN(widths, norm=True, residual=False).double()
+    model = lab.Plain(widths, cfg.model).double()
     model.load_state_dict(got.weights)
     with np.load(graph) as data:
         arrays = [torch.from_numpy(data[name]) for name in ("x", "edge_index", "edge_weight")]

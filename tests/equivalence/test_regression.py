@@ -8,6 +8,7 @@ import pytest
 import torch
 from lazy_gpu import LazyGpu
 
+from grinnder_cli.config.schema import ModelConfig
 from grinnder_cli.executor.objective import Values
 
 
@@ -31,7 +32,7 @@ def test_losses_gradients_and_metric(graph, tmp_path, change):
     with np.load(graph) as data:
         arrays = [torch.from_numpy(data[name]) for name in ("x", "edge_index", "edge_weight")]
         y, masks = data["y"].reshape(60, -1), [data[f"{name}_mask"] for name in ("train", "val", "test")]
-    model = lab.PlainGCN([11, 9, 9, y.shape[1]], norm=True, residual=False).double()
+    model = lab.Plain([11, 9, 9, y.shape[1]], ModelConfig()).double()
     model.load_state_dict(got.weights)
     with torch.no_grad():
         error = (model(*arrays).numpy() - y) ** 2

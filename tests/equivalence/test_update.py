@@ -29,7 +29,7 @@ def by_torch(cfg) -> list[float]:
     x, edges, weight = (torch.from_numpy(data[name]) for name in ("x", "edge_index", "edge_weight"))
     y, train = torch.from_numpy(data["y"]), torch.from_numpy(data["train_mask"])
     torch.manual_seed(cfg.seed)
-    model = lab.PlainGCN([11] + [cfg.hidden] * (cfg.layers - 1) + [5], norm=True, residual=False).double()
+    model = lab.Plain([11] + [cfg.hidden] * (cfg.layers - 1) + [5], cfg.model).double()
     wanted, losses = cfg.optimizer, []
     if wanted.name == "sgd":
         optimizer = torch.optim.SGD(model.parameters(), lr=wanted.lr, momentum=wanted.momentum)
@@ -75,7 +75,7 @@ def test_losses_are_those_of_torch(tmp_path, settings, method):
 @pytest.mark.requires_gpu
 def test_on_a_gpu_nothing_waits():
     from grinnder_cli.executor.update import Update
-    from grinnder_cli.model.gcn import build
+    from grinnder_cli.model.registry import build
     from grinnder_cli.model.spec import describe
 
     cfg = lab.RunConfig()

@@ -258,3 +258,22 @@ def test_refuses_what_it_cannot_do(backend):
     ]:
         with pytest.raises(ValueError, match=message):
             norm_act(**{**tensors, "p": 0.5, **wrong})
+
+
+@pytest.mark.parametrize("p", [0.0, 0.4])
+def test_elu(backend, p):
+    """Negative rows keep their gradient, and a dropped element is 0 whatever its sign."""
+    tensors = inputs(33, 65)
+    generator = torch.Generator().manual_seed(1)
+    g_hs, g_h = (torch.randn(33, 65, generator=generator, dtype=torch.float64) for _ in range(2))
+
+    def expected(z, ids, **given):
+        scale = given.pop("scale")
+        a = F.layer_norm(z + given["bias"], (65,), given["gamma"], given["beta"]) + given["skip"]
+        h = F.elu(a) * keep_mask(ids, 65, **KEY, p=p) / (1 - p)
+        return h * scale[:, None], h
+
+    got = gradients(lambda **given: norm_act(**given, **KEY, p=p, both=True, act="elu"), tensors, g_hs, g_h)
+    assert_close(got, gradients(expected, tensors, g_hs, g_h), 1e-12)
+    with pytest.raises(ValueError, match="act must be relu or elu"):
+        norm_act(tensors["z"], act="gelu")

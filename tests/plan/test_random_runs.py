@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 CONFIGURATIONS, BATCH = 200, 20
+MODELS = ("gcn", "sage", "gin", "gat", "mlp")
 POLICIES = ("none", "lru_layer", "partition_lru", "opt", "auto")
 
 
@@ -22,14 +23,21 @@ def draw(seed: int, folder: Path):
         seed=seed, weighted=rng.random() < 0.5, dtype=rng.choice(["float16", "float32", "float64"]),
     )  # fmt: skip
     hidden = features if rng.random() < 0.2 else rng.choice([1, 4, 17, 64])
+    model = rng.choice(MODELS)
+    heads = rng.choice([h for h in (1, 2, 3) if hidden % h == 0])
     changes = {
+        "model": model, "heads": heads, "attention_dropout": rng.choice([0.0, 0.5]),
         "parts": rng.choice([1, 2, 3, 5, 8, 13]), "hidden": hidden, "layers": rng.randint(1, 4),
-        "norm": rng.choice(["layer", "none"]), "residual": rng.random() < 0.4, "dropout": rng.choice([0.0, 0.5]),
-        "undirected": rng.random() < 0.3, "epochs": rng.randint(1, 7), "eval_every": rng.choice([1, 2, 3, 50]),
-        "partitioner": rng.choice(["random", "contiguous", "metis"]), "ax": rng.choice(["auto", "on", "off"]),
+        "norm": rng.choice(["layer", "batch", "none"]), "residual": rng.random() < 0.4,
+        "dropout": rng.choice([0.0, 0.5]), "undirected": rng.random() < 0.3, "epochs": rng.randint(1, 7),
+        "eval_every": rng.choice([1, 2, 3, 50]), "partitioner": rng.choice(["random", "contiguous", "metis"]),
+        "ax": rng.choice(["auto", "off"] if model == "gat" else ["auto", "on", "off"]),
         "exchange": rng.choice(["auto", "gather", "pack"]), "recompute": rng.choice(["auto", "on"]),
         "cache": rng.choice(POLICIES), "dtype": rng.choice(["float32", "float64"]), "seed": seed,
+        "method": rng.choice(["pull", "pull", "regather", "hongtu"]),
     }  # fmt: skip
+    if changes["method"] != "pull":  # whole layers part by part: refused with these
+        changes |= {"attention_dropout": 0.0, "norm": "none" if changes["norm"] == "batch" else changes["norm"]}
     cfg = lab.config(path, folder, storage=rng.choice(["memory", "posix"]), **changes)
     plan = lab.prepare_run(cfg).plan
     least, most = plan.least, plan.need.fixed + plan.need.overlapped + plan.need.chunks

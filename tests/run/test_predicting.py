@@ -75,7 +75,7 @@ def by_pyg(config: RunConfig, run: RunDirectory, epoch: int, outputs: int) -> tu
     """(logits, last hidden rows) of plain PyG with the run's saved weights."""
     from safetensors.torch import load_file
 
-    model = lab.PlainGCN([11, *[config.hidden] * (config.layers - 1), outputs], True, config.model.residual).double()
+    model = lab.Plain([11, *[config.hidden] * (config.layers - 1), outputs], config.model).double()
     model.load_state_dict(load_file(run.checkpoints / f"epoch-{epoch:06d}" / "weights.safetensors"))
     hidden = []
     model.convs[-1].register_forward_pre_hook(lambda _, args: hidden.append(args[0]))
@@ -94,6 +94,9 @@ CASES = {
         "exchange": "gather",
     },
     "no ax, recomputed": {"parts": 2, "ax": "off", "recompute": "on", "dropout": 0.5},
+    "regather": {"parts": 3, "method": "regather", "dropout": 0.5},
+    "hongtu, one forward for both": {"parts": 3, "method": "hongtu"},
+    "snapshot": {"parts": 2, "method": "snapshot", "dropout": 0.5},
     "inmemory": {"parts": "auto", "method": "inmemory", "dropout": 0.5},
     "pyg": {"parts": "auto", "method": "pyg", "dropout": 0.5},
 }

@@ -54,6 +54,16 @@ class Program(ABC):
         """Names of the tensors parts read from each other."""
 
     @property
+    @abstractmethod
+    def kept(self) -> tuple[str, ...]:
+        """Names of the layer tensors that are alive when backward begins, besides what a visit of its own computes."""
+
+    @property
+    @abstractmethod
+    def input_reads(self) -> tuple[str, int]:
+        """(the constant that forward begins with, how often an epoch needs all of it)."""
+
+    @property
     def recomputable(self) -> frozenset[str]:
         """Exchanged tensors that are a row-wise function of X or A_hat X."""
         return frozenset()

@@ -1,0 +1,69 @@
+"""What the visits of method=regather and hongtu compute, on the memory a visit lends them.
+
+Tensors by the names of `plan.methods.regather`.
+"""
+
+from functools import partial
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+
+from grinnder_cli.executor.layer_stages import LayerStages
+from grinnder_cli.executor.nodes import Nodes, nodes_of
+from grinnder_cli.executor.tally import Tally
+from grinnder_cli.executor.workspace import Compute, Workspace
+from grinnder_cli.model.block import Block
+from grinnder_cli.plan.steps import Op
+
+
+class LayerWorkspace(Workspace, Protocol):
+    """A `Workspace` whose visit gathers the layer's input."""
+
+    gathered_grad: Tensor | None
+    """Gradient of `gathered`, as the computation leaves it."""
+
+    def gathered(self) -> Tensor:
+        """[own | halo] rows of the layer's input [n + h, d_in]."""
+        ...
+
+    def halo_scale(self) -> Tensor | None:
+        """What multiplies the halo's rows [h]; None where there is no such factor, or no halo."""
+        ...
+
+
+def layering(stages: LayerStages, tally: Tally, epoch: int) -> Compute:
+    """The computation of one visit.
+
+    Args:
+        tally: of its pass.
+        epoch: counted from 0.
+    """
+    return lambda visit: _compute(cast(LayerWorkspace, visit), stages, tally, epoch)
+
+
+def _compute(visit: LayerWorkspace, stages: LayerStages, tally: Tally, epoch: int) -> None:
+    step, layer = visit.step, visit.step.layer
+    nodes = nodes_of(partial(visit.field, "nodes"), visit.sizes.scale)
+    x, block = visit.gathered(), _block(visit, nodes)
+    if step.op is Op.FORWARD:
+        out = visit.out(f"h{layer}")
+        assert out is not None, f"the step does not write h{layer}"
+        stages.forward(layer, x, block, nodes, epoch, step.train, out)
+    elif step.op is Op.LOSS:
+        grad = visit.out(f"g{layer}")
+        stages.loss(x, block, nodes, tally, epoch, train=step.train, evaluate=step.evaluate, grad=grad)
+    else:
+        grad = visit.need(f"g{layer}")
+        visit.gathered_grad = stages.backward(layer, x, block, nodes, epoch, grad, wanted=layer > 1)
+
+
+def _block(visit: LayerWorkspace, nodes: Nodes) -> Block:
+    send, halo = nodes.send, visit.halo_scale()
+    return Block(
+        indptr=visit.field("topo_in", "indptr"),
+        indices=visit.field("topo_in", "indices"),
+        weight=visit.field("topo_in", "weight") if visit.sizes.weighted else None,
+        send=send if send is None or halo is None else torch.cat([send, halo]),
+        receive=nodes.receive,
+    )

@@ -1,0 +1,206 @@
+"""method=regather and method=hongtu: whole layers on a part's own and halo rows.
+
+A visit gathers the rows of A^{l-1} that its part needs, [own | halo], from the parts' whole chunks and computes the
+layer; what backward needs is made once more from the same rows. They are gathered again (regather) or were kept
+(hongtu: a snapshot per layer and part). The gradient of [own | halo] is added to the owners' chunks, in the order of
+the visits, which the epoch's number decides.
+
+Source: GriNNder (MLSys 2026) and HongTu (SIGMOD 2024); method.md sections 3 and 4. Tensor names: `h2` is A^2, the
+output of layer 2; `g2` the loss's gradient of it; `snap2` what layer 2 gathered; `x` is A^0.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from grinnder_cli.partitioner.layout import padded
+from grinnder_cli.plan.methods.program import Program
+from grinnder_cli.plan.steps import Access, Kind, Mode, Op, Step, TensorSpec
+
+OWN_ARRAYS = 6
+"""Arrays of one row per own node that a layer behind its sums, and its gradient, hold at most."""
+
+SECOND_WEIGHT_ARRAYS = 3
+"""The same of a second weight: on the node's own input, or behind the sums (measured)."""
+
+PYG_ARRAYS = 6
+"""Arrays of one row per edge that a convolution of PyG's and its gradient hold at most."""
+
+PYG_SCORES = 2
+"""Numbers per edge, head and such array that attention's scores and their softmax take beside it."""
+
+HEAP_SHARE = 1.15
+"""What the allocator keeps of freed temporaries, over what is in use (measured)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegatherProgram(Program):
+    """Forward and backward of every layer, whole parts gathered from.
+
+    Attributes:
+        snapshots: what forward gathered is kept for backward.
+    """
+
+    snapshots: bool = False
+
+    # ------------------------------------------------------------------ tensors
+    @cached_property
+    def tensors(self) -> dict[str, TensorSpec]:
+        """Every tensor of the plan by name."""
+        specs = self._constants()
+        for layer in self.model.layers:
+            if layer.index < self.model.depth:
+                self._layer(specs, f"h{layer.index}", layer.d_out)
+            self._layer(specs, f"g{layer.index}", layer.d_out)
+            if self.snapshots:
+                name, nbytes = f"snap{layer.index}", tuple(self.block_bytes(layer.index, p) for p in self._parts)
+                specs[name] = TensorSpec(name=name, kind=Kind.LAYER, width=layer.d_in, chunk_bytes=nbytes)
+        return specs
+
+    @property
+    def exchanged(self) -> tuple[str, ...]:
+        """Names of the tensors parts read from each other."""
+        return ("x", *(f"h{layer.index}" for layer in self.model.layers[:-1])) if self.sizes.parts > 1 else ()
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Layer tensors alive when backward begins."""
+        layers = range(1, self.model.depth + 1)
+        made = [f"snap{n}" for n in layers] if self.snapshots else [f"h{n}" for n in layers[:-1]]
+        return (*made, f"g{self.model.depth}")
+
+    @property
+    def input_reads(self) -> tuple[str, int]:
+        """(X, how often an epoch needs it whole)."""
+        return "x", 1 if self.snapshots else 2
+
+    @property
+    def scaled(self) -> bool:
+        """The aggregation needs the degrees of both ends of an edge."""
+        return self.sizes.scale == "symmetric"
+
+    @property
+    def _parts(self) -> range:
+        return range(self.sizes.parts)
+
+    def block_bytes(self, layer: int, part: int) -> int:
+        """Payload of [own | halo] rows of a layer's input."""
+        rows = int(self.sizes.rows[part] + self.sizes.halo_in[part].sum()) if self.sizes.rows[part] else 0
+        return rows * self.model.layer(layer).d_in * (self.sizes.features[1] if layer == 1 else self.itemsize)
+
+    # ------------------------------------------------------------------ epochs
+    def _steps(self, parity: int, first: bool, last: bool, evaluate: bool) -> tuple[tuple[Step, ...], int]:
+        reuse, depth = self.model.pure_forward, self.model.depth
+        steps: list[Step] = []
+
+        def sweep(make: Callable[[int], Step], k_epoch: int, k: int) -> None:
+            steps.extend(self._sweep(make, k_epoch, k))
+
+        def forward(k_epoch: int, k: int, train: bool, evaluate: bool) -> None:
+            for layer in range(1, depth):
+                sweep(partial(self._forward, layer, train), k_epoch, k + layer - 1)
+            sweep(partial(self._loss, train, evaluate), k_epoch, k + depth - 1)
+
+        # With one forward serving training and evaluation, an epoch's first forward ran at the end of the one before.
+        if first or not reuse:
+            forward(parity, 0, True, False)
+        for layer in range(depth, 0, -1):
+            sweep(partial(self._backward, layer, set()), parity, 2 * depth - layer)
+        step_at = len(steps)
+        if reuse and not last:
+            forward(parity + 1, 0, True, evaluate)
+        elif evaluate:
+            forward(parity, 2 * depth, False, True)
+        return tuple(steps), step_at
+
+    # ------------------------------------------------------------------ visits
+    def _gathered(self, layer: int, part: int) -> tuple[Access, ...]:
+        """Reads that bring [own | halo] rows of a layer's input, and the scale of the halo where the model has one."""
+        name = "x" if layer == 1 else f"h{layer - 1}"
+        owners = [q for q in self._parts if self.sizes.halo_in[part, q] or q == part]
+        return (
+            *self._scales(part),
+            *(self._touch(Mode.GATHER, name, q) for q in owners if self.tensors[name].chunk_bytes[q]),
+        )
+
+    def _scales(self, part: int) -> tuple[Access, ...]:
+        if not self.scaled:
+            return ()
+        return tuple(self._touch(Mode.GATHER, "nodes", int(q)) for q in self.sizes.halo_in[part].nonzero()[0])
+
+    def _block(self, part: int) -> tuple[Access, ...]:
+        lists = ("recv_in",) if self.sizes.halo_in[part].any() else ()
+        return self._read(part, "nodes", "topo_in", *lists)
+
+    def _kept(self, layer: int, part: int, train: bool) -> tuple[Access, ...]:
+        return (self._touch(Mode.WRITE, f"snap{layer}", part),) if train and self.snapshots else ()
+
+    def _forward(self, layer: int, train: bool, part: int) -> Step:
+        reads = (*self._block(part), *self._gathered(layer, part))
+        writes = (self._touch(Mode.WRITE, f"h{layer}", part), *self._kept(layer, part, train))
+        return Step(Op.FORWARD, layer, part, train, False, reads, writes)
+
+    def _loss(self, train: bool, evaluate: bool, part: int) -> Step:
+        layer = self.model.depth
+        reads = (*self._block(part), *self._gathered(layer, part))
+        writes = (self._touch(Mode.WRITE, f"g{layer}", part), *self._kept(layer, part, train)) if train else ()
+        return Step(Op.LOSS, layer, part, train, evaluate, reads, writes)
+
+    def _backward(self, layer: int, begun: set[int], part: int) -> Step:
+        """A visit of backward; `begun` are the parts whose gradient chunk below has content, visits in order."""
+        rows = self._gathered(layer, part)
+        if self.snapshots:
+            rows = (*self._scales(part), *self._read(part, f"snap{layer}"))
+        reads = (*self._block(part), *rows, self._touch(Mode.READ, f"g{layer}", part))
+        writes = []
+        for owner in self._parts if layer > 1 else ():
+            if self.sizes.halo_in[part, owner] or owner == part:
+                writes.append(self._touch(Mode.ADD if owner in begun else Mode.BEGIN, f"g{layer - 1}", owner))
+                begun.add(owner)
+        return Step(Op.BACKWARD, layer, part, True, False, reads, tuple(writes))
+
+    # ------------------------------------------------------------------ memory
+    def reads_bytes(self, step: Step) -> int:
+        """Host memory of what a visit reads, beside the cache: whole chunks of other parts come one at a time."""
+        total = sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
+        gathered = [a for a in step.reads if a.mode is Mode.GATHER]
+        if any(a.chunk.tensor == "nodes" for a in gathered):
+            total += padded(int(self.sizes.halo_in[step.part].sum()) * self.itemsize)
+        if any(a.chunk.tensor != "nodes" for a in gathered):
+            total += padded(self.block_bytes(step.layer, step.part))
+        return total + max((padded(a.nbytes) for a in gathered), default=0)
+
+    def rest_bytes(self, step: Step) -> int:
+        """Host memory of what it hands on; a snapshot is what was gathered, and gradient chunks come one at a time."""
+        total = sum(
+            padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE and not a.chunk.tensor.startswith("snap")
+        )
+        return total + max((padded(a.nbytes) for a in step.writes if a.mode in (Mode.BEGIN, Mode.ADD)), default=0)
+
+    def temporaries_bytes(self) -> int:
+        """What a layer and its gradient allocate beside the pool's buffers, at most."""
+        rows, edges = self.sizes.rows, self.sizes.edges_in
+        columns = rows + self.sizes.halo_in.sum(axis=1)
+        family, most = self.model.family, 0
+        arrays = OWN_ARRAYS + SECOND_WEIGHT_ARRAYS * (family.root or family.perceptron)
+        for layer in self.model.layers:
+            # What is sent along edges and its gradient; the input in the model's own type, or its gradient.
+            wide = columns * (2 * layer.exchanged + layer.d_in)
+            own = rows * (arrays * layer.d_out + layer.exchanged)
+            # The block's transpose: edges in the order of their columns, with their values.
+            block = edges * (40 + 2 * self.itemsize) + 24 * columns
+            if family.convolved:
+                wider = max(layer.d_in, layer.d_out, layer.exchanged + PYG_SCORES * layer.heads)
+                block += edges * PYG_ARRAYS * wider * self.itemsize
+            most = max(most, int(np.max((wide + own) * self.itemsize + block)))
+        return int(most * HEAP_SHARE)
+
+    def gathered_bytes(self, steps: tuple[Step, ...]) -> int:
+        """Payload of the rows that visits take from other parts' chunks or from snapshots of them, and their own."""
+        return sum(
+            self.block_bytes(step.layer, step.part)
+            for step in steps
+            if step.op is not Op.BACKWARD or not self.snapshots
+        )
