@@ -10,7 +10,7 @@ from pathlib import Path
 
 import lab
 import pytest
-from grinnder_process import ROOT
+from grinnder_process import ROOT, grinnder
 
 UID = 54321
 """No passwd entry has it."""
@@ -70,3 +70,27 @@ def test_it_may_not_write_elsewhere(place, tmp_path):
     done = subprocess.run(foreign(place, *words), cwd=place, env=environment, capture_output=True, timeout=110)
     assert done.returncode == 3
     assert b"cannot be written: Permission denied; set storage.dir" in done.stderr
+
+
+WATCH = """
+import os, sys
+def told(event, _):
+    if event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.connect", "urllib.Request"):
+        with open(os.environ["WATCH_LOG"], "a") as file:
+            print(event, file=file)
+sys.addaudithook(told)
+"""
+
+
+def test_nobody_is_asked_over_the_network(tmp_path):
+    """Neither the command nor its worker looks a name up or connects."""
+    hook, log = tmp_path / "hook", tmp_path / "log.txt"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(WATCH)
+    watched = {"PYTHONPATH": f"{hook}{os.pathsep}{ROOT}", "WATCH_LOG": str(log), "OMP_NUM_THREADS": "1"}
+    done = grinnder(tmp_path, "train", "dataset=karate", "epochs=1", **watched)
+    assert done.returncode == 0, done.stderr
+    assert not log.exists(), log.read_text()
+    seen = "import socket; socket.getaddrinfo('127.0.0.1', 9)"
+    subprocess.run([sys.executable, "-c", seen], env=os.environ | watched, check=True, timeout=60)
+    assert log.read_text() == "socket.getaddrinfo\n", "the watch sees nothing"
