@@ -29,7 +29,7 @@ BLOCK_BYTES = 4096
 FILES = 1024
 """Open files that are enough for any run."""
 _IN_MEMORY = ("tmpfs", "ramfs")
-_FAR = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "beegfs", "gpfs", "afs", "overlay")
+_FAR = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "beegfs", "gpfs", "afs")
 _LOCAL_DISK = "works, but a local disk (ext4, xfs) is what storage.dir is for"
 OLDEST_KERNEL = (5, 1)  # the first with io_uring
 OLDEST_PYTHON = (3, 10)
@@ -171,7 +171,11 @@ def open_files() -> Check:
 
 def file_system(directory: Path) -> Check:
     """What kind of file system scratch would lie on."""
-    kind, device = mounted(directory, Path("/proc/self/mountinfo").read_text())
+    try:
+        kind, device = mounted(directory, Path("/proc/self/mountinfo").read_text())
+    except OSError as error:
+        remedy = "not needed: /proc is not mounted here"
+        return Check(name="file system", verdict=WARN, detail=f"unknown ({error.strerror})", remedy=remedy)
     detail = f"{kind} ({device})"
     if kind in _IN_MEMORY:
         return Check(name="file system", verdict=WARN, detail=f"{detail} keeps files in memory", remedy=_LOCAL_DISK)

@@ -123,6 +123,8 @@ class NpzFile:
                     if not count:
                         stream.read(1)  # at the end of a member zipfile compares its checksum
                     yield np.frombuffer(data, dtype=header.dtype)
+        except MemoryError:  # sizes were compared: it is this machine's, not the file's
+            raise
         except _UNREADABLE as error:
             raise self._corrupt(key, error) from error
 

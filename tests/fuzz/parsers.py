@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import pickle
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -344,8 +343,3 @@ def write(folder: Path, files: Files) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-
-
-def remove(folder: Path) -> None:
-    """Away with one input and what reading it made."""
-    shutil.rmtree(folder)

@@ -5,6 +5,7 @@ A few examples of each parser here; `make fuzz MINUTES=10` runs each for so long
 
 import itertools
 import os
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -49,7 +50,7 @@ def read(target: parsers.Parser, folder: Path, files: dict[str, bytes]):
         with guard.bounded():
             return target.read(place)
     finally:
-        parsers.remove(place)
+        shutil.rmtree(place)
 
 
 def check(target: parsers.Parser, folder: Path, original, name: str, edits: list[mutation.Edit]) -> str:
