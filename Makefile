@@ -32,15 +32,14 @@ fuzz: setup ## Damaged files for every parser, MINUTES each (MINUTES=10; ARGS="-
 fault: setup ## Kills, injected I/O faults and damage, all of them, with counts (about ten minutes)
 	GRINNDER_FULL_MATRIX=1 $(PYTHON) -m pytest tests/fault tests/storage $(ARGS)
 
-# OpenMP's runtime is not instrumented: ThreadSanitizer looks at the libraries that start threads of their own.
-sanitize: $(VENV)/.stamp-packages ## Run the C tests under ASan + UBSan, and those of threads under ThreadSanitizer
+sanitize: $(VENV)/.stamp-packages ## Run the C tests under ASan + UBSan, those of libraries with threads of their own under TSan
 	@export PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; \
 	for kind in address thread; do \
-	    cmake -S native -B build/sanitize-$$kind -G Ninja -DGRINNDER_SANITIZE=$$kind -DGRINNDER_TESTS=ON -DGRINNDER_CUDA=OFF >/dev/null; \
-	    cmake --build build/sanitize-$$kind -j2; \
+	    build=build/sanitize-$$kind; \
+	    cmake -S native -B $$build -DGRINNDER_SANITIZE=$$kind -DGRINNDER_TESTS=ON -DGRINNDER_CUDA=OFF >/dev/null; \
+	    cmake --build $$build -j2; \
+	    ctest --test-dir $$build --output-on-failure; \
 	done
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ctest --test-dir build/sanitize-address --output-on-failure
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ctest --test-dir build/sanitize-thread --output-on-failure -R '^(io|prepare|partition)'
 
 checks: setup ## Lint, types, layering
 	$(PYTHON) -m ruff check .
