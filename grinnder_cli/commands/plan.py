@@ -3,16 +3,21 @@
 import json
 from typing import TYPE_CHECKING, Any
 
+from grinnder_cli.commands import plan_text
 from grinnder_cli.config.schema import RunConfig
-from grinnder_cli.config.sizes import format_size
+from grinnder_cli.config.sizes import parse_size
 from grinnder_cli.plan.bounds import lower_bound_read_bytes
-from grinnder_cli.plan.methods.choice import method_reason, unplanned_reason
+from grinnder_cli.plan.device import bus_traffic
+from grinnder_cli.plan.methods.choice import WHOLE_LAYERS, method_reason, resolved_method, unplanned_reason
 from grinnder_cli.plan.simulate import Traffic
-from grinnder_cli.plan.steps import TensorSpec
+from grinnder_cli.plan.steps import Kind, TensorSpec
 
 if TYPE_CHECKING:
     from grinnder_cli.plan.planner import Plan
-    from grinnder_cli.run.preparation import Prepared
+    from grinnder_cli.run.outlook import Outlook
+
+EPOCHS = 100
+"""Epochs over which writes are told beside the drive's endurance."""
 
 _members: list[dict[str, Any]] = []
 """Facts of a sweep's members, for the one table at its end."""
@@ -24,13 +29,13 @@ def run(config: RunConfig, flags: frozenset[str]) -> int:
     Raises:
         GrinnderError: data or partition cannot be made.
     """
-    prepared = _prepare(config)
-    facts = describe(config, prepared)
+    outlook = _look(config)
+    facts = describe(config, outlook)
     if "json" in flags:
         print(json.dumps(facts), flush=True)
     else:
         _members.append(facts)
-        print(_text(prepared, facts), flush=True)
+        print(plan_text.text(outlook, facts), flush=True)
     return 0
 
 
@@ -39,62 +44,77 @@ def plan(config: RunConfig) -> dict[str, Any]:
     from grinnder_cli.config import checks
 
     checks.check(config)
-    return describe(config, _prepare(config))
+    return describe(config, _look(config))
 
 
-def _prepare(config: RunConfig) -> "Prepared":
+def _look(config: RunConfig) -> "Outlook":
     # The kernels behind it load torch, which takes seconds: not before there is something to plan.
-    from grinnder_cli.run.preparation import prepare_run
+    from grinnder_cli.run.outlook import look
 
-    return prepare_run(config, within_budget=False)
+    return look(config)
 
 
 def end_sweep(flags: frozenset[str]) -> None:
     """One table of all members."""
-    if "json" in flags or len(_members) < 2:
-        return
-    from tabulate import tabulate
-
-    headers = ("parts", "cache", "exchange", "alpha", "read/epoch", "written/epoch", "least host memory", "fits")
-    rows = []
-    for facts in _members:
-        sizes = (facts[key] for key in ("read_bytes_per_epoch", "write_bytes_per_epoch", "min_host_bytes"))
-        chosen = (facts["parts"], facts["cache"], facts["exchange"], f"{facts['alpha']:.3f}")
-        rows.append((*chosen, *map(format_size, sizes), "yes" if facts["fits"] else "no"))
-    print(tabulate(rows, headers, disable_numparse=True), flush=True)
+    if "json" not in flags and len(_members) > 1:
+        print(plan_text.sweep(_members), flush=True)
 
 
-def describe(config: RunConfig, prepared: "Prepared") -> dict[str, Any]:
+def describe(config: RunConfig, outlook: "Outlook") -> dict[str, Any]:
     """Everything `plan --json` says; bytes, of the whole run unless named per epoch."""
-    plan, facts = prepared.plan, prepared.partition.facts
-    total, steady = (plan.total, plan.steady) if plan and plan.fits else (Traffic(), Traffic())
-    least, device = prepared.least_bytes, prepared.device.bytes if prepared.device else 0
+    plan, trial = outlook.trial.plan, outlook.trial
+    run = plan if plan and plan.fits else None
+    total, steady = (run.total, run.steady) if run else (Traffic(), Traffic())
+    least = lower_bound_read_bytes(run) if run else 0
+    up, down = bus_traffic(run.program) if run and run.device else (0, 0)
+    written = steady.write_bytes * EPOCHS
+    seconds, rates_note = _seconds(config, run)
+    endurance = parse_size(config.storage.endurance, "storage.endurance") if config.storage.endurance else None
     return {
+        "estimate": outlook.estimate,
         "predicted_read_bytes": total.read_bytes,
         "predicted_write_bytes": total.write_bytes,
         "read_bytes_per_epoch": steady.read_bytes,
         "write_bytes_per_epoch": steady.write_bytes,
         "asked_bytes_per_epoch": steady.asked_bytes,
-        "lower_bound_read_bytes": lower_bound_read_bytes(plan) * config.epochs if plan and plan.fits else 0,
-        "min_host_bytes": least,
-        "min_device_bytes": prepared.least_device_bytes,
+        "predicted_epoch_s": seconds,
+        "rates_note": rates_note,
+        "h2d_bytes_per_epoch": up,
+        "d2h_bytes_per_epoch": down,
+        "lower_bound_read_bytes": least,
+        "read_over_lower_bound": total.read_bytes / least if least else None,
+        "write_bytes_per_100_epochs": written,
+        "endurance_share_per_100_epochs": written / endurance if endurance else None,
+        "min_host_bytes": outlook.least_bytes,
+        "min_device_bytes": outlook.least_device_bytes,
         "device": _device(plan),
-        "host_budget_bytes": prepared.budget.bytes,
-        "device_budget_bytes": device,
-        "fits": least <= prepared.budget.bytes and prepared.least_device_bytes <= device,
-        "parts": prepared.partition.parts,
-        "alpha": facts["alpha"],
-        "alpha_out": facts["alpha_out"],
-        "method": prepared.method,
-        "method_reason": method_reason(config, facts["alpha"]),
+        "host_budget_bytes": outlook.budget.bytes,
+        "device_budget_bytes": outlook.device_bytes,
+        "fits": outlook.fits,
+        "parts": trial.parts,
+        "alpha": trial.made.alpha,
+        "alpha_out": trial.made.alpha_out,
+        "method": trial.method,
+        "method_reason": method_reason(config, trial.made.alpha),
         "cache": plan.cache if plan else "none",
-        "cache_reason": plan.cache_reason if plan else unplanned_reason(prepared.method),
+        "cache_reason": plan.cache_reason if plan else unplanned_reason(trial.method),
         "exchange": plan.exchange if plan else "none",
-        "exchange_reason": plan.exchange_reason if plan else unplanned_reason(prepared.method),
+        "exchange_reason": plan.exchange_reason if plan else unplanned_reason(trial.method),
         "ax": plan.program.ax if plan else None,
         "recomputed": sorted(plan.program.recomputed) if plan else [],
-        "tensors": [_tensor(spec) for spec in plan.program.tensors.values()] if plan else [],
+        "tensors": [_tensor(plan, spec) for spec in plan.program.tensors.values()] if plan else [],
     }
+
+
+def _seconds(config: RunConfig, plan: "Plan | None") -> tuple[float | None, str]:
+    """(predicted seconds of an epoch or None, by which rates or why not)."""
+    from grinnder_cli.plan.seconds import epoch_seconds
+    from grinnder_cli.run.rates import load_rates
+
+    if plan is None or resolved_method(config) in WHOLE_LAYERS:
+        return None, "seconds are predicted for method=pull and inmemory, where they fit"
+    rates, note = load_rates(config, gpu=plan.device is not None)
+    return epoch_seconds(plan, rates).epoch if rates else None, note
 
 
 def _device(plan: "Plan | None") -> dict[str, Any] | None:
@@ -114,47 +134,35 @@ def _device(plan: "Plan | None") -> dict[str, Any] | None:
     }
 
 
-def _tensor(spec: TensorSpec) -> dict[str, Any]:
-    largest = max(spec.chunk_bytes)
+def _tensor(plan: "Plan", spec: TensorSpec) -> dict[str, Any]:
+    layer = spec.name.partition(".")[0].lstrip("abcdefghijklmnopqrstuvwxyz_")
     return {
         "name": spec.name,
+        "layer": int(layer) if layer.isdigit() else None,
         "kind": spec.kind.value,
         "width": spec.width,
         "bytes": spec.total_bytes,
-        "largest_chunk_bytes": largest,
+        "largest_chunk_bytes": max(spec.chunk_bytes),
+        "place": _place(plan, spec),
+        "read_bytes_per_epoch": plan.loaded.get(spec.name, 0),
+        "write_bytes_per_epoch": plan.stored.get(spec.name, 0),
     }
 
 
-def _text(prepared: "Prepared", facts: dict[str, Any]) -> str:
-    graph, model = prepared.graph, prepared.model
-    widths = " -> ".join(str(layer.d_in) for layer in model.layers) + f" -> {graph.num_classes}"
-    lines = [
-        f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges; {model.name} {widths}",
-        f"parts {facts['parts']}, alpha {facts['alpha']:.3f} in, {facts['alpha_out']:.3f} out",
-        f"method {facts['method']} ({facts['method_reason']})",
-        f"cache {facts['cache']} ({facts['cache_reason']})",
-        f"exchange {facts['exchange']} ({facts['exchange_reason']})",
-        f"host memory: at least {format_size(facts['min_host_bytes'])} (memory.host={facts['min_host_bytes']}), "
-        f"{format_size(prepared.budget.bytes)} allowed ({prepared.budget.source}): "
-        f"{'fits' if facts['min_host_bytes'] <= prepared.budget.bytes else 'DOES NOT FIT'}",
-    ]
-    if prepared.device and prepared.plan and prepared.plan.device:
-        tier = prepared.plan.device
-        lines.append(
-            f"GPU memory: at least {format_size(tier.least)} (memory.device={tier.least}), {format_size(tier.budget)} "
-            f"allowed ({prepared.device.source}): {'fits' if tier.fits else 'DOES NOT FIT'}; "
-            f"{format_size(tier.arena)} stay there for the whole run"
-        )
-    if prepared.plan and facts["fits"]:
-        lines.append(
-            f"per epoch: {format_size(facts['read_bytes_per_epoch'])} read, "
-            f"{format_size(facts['write_bytes_per_epoch'])} written; whole run: "
-            f"{format_size(facts['predicted_read_bytes'])} read "
-            f"(at least {format_size(facts['lower_bound_read_bytes'])} for any plan), "
-            f"{format_size(facts['predicted_write_bytes'])} written"
-        )
-    lines += [
-        f"  {tensor['name']:<10} {tensor['kind']:<9} width {tensor['width']:>5}  {format_size(tensor['bytes']):>11}"
-        for tensor in facts["tensors"]
-    ]
-    return "\n".join(lines)
+def _place(plan: "Plan", spec: TensorSpec) -> str:
+    """Where the tensor is between the visits of a steady epoch; packs are on their way."""
+    chunks = sum(nbytes > 0 for nbytes in spec.chunk_bytes)
+    held = sum(chunk.tensor == spec.name for chunk in plan.program.resident)
+    if held and held == chunks:
+        return "device"
+    moved, asked = plan.loaded.get(spec.name, 0) + plan.stored.get(spec.name, 0), plan.asked.get(spec.name, 0)
+    if spec.name not in plan.asked:
+        host = "not used"
+    elif not plan.fits:
+        host = "storage"
+    elif not moved:
+        host = "host cache"
+    else:
+        host = "storage" if plan.loaded.get(spec.name, 0) >= asked else "storage, host cache"
+    host = f"{host} (packs)" if spec.kind is Kind.INBOX and host != "not used" else host
+    return f"device {held}/{chunks}, {host}" if held else host

@@ -77,6 +77,8 @@ def check(config: RunConfig) -> None:
     if config.storage.quota is not None:
         parse_size(config.storage.quota, "storage.quota")
     parse_size(config.bench.size, "bench.size")
+    if config.storage.endurance is not None:
+        parse_size(config.storage.endurance, "storage.endurance")
     if config.storage.fault is not None:
         parse_faults(config.storage.fault)
     rate = config.storage.max_gib_s

@@ -118,7 +118,8 @@ class PartitionerConfig:
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig:
     name: str = one_of("auto", "pull", "regather", "hongtu", "snapshot", "inmemory", "pyg")
-    """auto: pull. regather (GriNNder) computes whole layers on own and halo rows, gathered again for backward; hongtu
+    """auto: pull, or inmemory where parts=auto finds that everything fits in host memory; for model=custom regather.
+    regather (GriNNder) computes whole layers on own and halo rows, gathered again for backward; hongtu
     keeps what was gathered instead; snapshot, unplanned, sends all that autograd saves to storage."""
     format: str = one_of("csr", "edge_index")
     """method=pyg: how plain PyG holds the graph."""
@@ -140,6 +141,9 @@ class StorageConfig:
     """Most bytes of scratch a run may preallocate (a size like 8GiB); null: what is free."""
     verify: str = one_of("sample", "off", "always")
     """Which written blocks are checksummed and compared whenever they are read; sample: every 16th on average."""
+    endurance: str | None = None
+    """What the drive may be written in its life, as its data sheet says (TBW, a size like 600TB); `grinnder plan` tells
+    which share of it 100 epochs take. null: not known."""
     max_gib_s: float | None = None
     """Most GiB per second read and written together, so that a shared machine stays usable; null: no limit."""
     fault: str | None = None
@@ -229,7 +233,8 @@ class RunConfig:
     hidden: int = 256
     """Width between layers."""
     parts: int | str = "auto"
-    """Partitions; auto: the smallest power of two that fits memory.host."""
+    """Partitions; auto: 1 where everything fits in memory, else the smallest power of two whose visits fit, or more
+    where that moves at least a tenth fewer bytes."""
     metric: str = one_of("auto", "accuracy", "f1_micro", "rocauc", "mse")
     """What evaluations report; auto: mse for values, f1_micro for multi-label targets, rocauc for two classes of a
     heterophilous set, else accuracy. mse: y holds values to learn (dataset.targets=values), with squared error as loss.

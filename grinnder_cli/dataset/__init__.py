@@ -16,15 +16,18 @@ from pathlib import Path
 from grinnder_cli.config.schema import DatasetConfig, RunConfig
 from grinnder_cli.dataset import archive
 from grinnder_cli.dataset.build import edge_work, peak_bytes, write_graph
+from grinnder_cli.dataset.digests import remembered
 from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.dataset.registry import find_loader, names
-from grinnder_cli.dataset.source import Source
+from grinnder_cli.dataset.source import Sizes, Source
 from grinnder_cli.dataset.splits import RULES
 from grinnder_cli.errors import ConfigError, DataError
 
 __all__ = [
     "Graph",
+    "Sizes",
     "fingerprint",
+    "glance",
     "is_stored",
     "load",
     "load_bytes",
@@ -32,6 +35,8 @@ __all__ = [
     "names",
     "of_run",
     "raw_dir",
+    "remembered",
+    "sizes",
     "store_path",
 ]
 
@@ -79,8 +84,18 @@ def _write(
     check()
 
 
-def _open(name: str, place: Path, digest: str) -> Graph:
-    facts = archive.open_archive(place)
+def glance(config: DatasetConfig, data_dir: Path) -> Graph:
+    """The stored graph, of which nothing is read but sizes and headers until somebody looks at an array.
+
+    Raises:
+        DataError: there is no store, or a file of it is missing or of another size.
+    """
+    digest = fingerprint(config)
+    return _open(config.name, _place(config, data_dir, digest), digest, unread=True)
+
+
+def _open(name: str, place: Path, digest: str, *, unread: bool = False) -> Graph:
+    facts = archive.open_archive(place, unread=unread)
     if facts.get("fingerprint") != digest:
         raise DataError(f"the store {place} belongs to another dataset; delete it and run again")
     arrays = {array: archive.array(place, array) for array in _ARRAYS}
@@ -157,6 +172,11 @@ def store_path(config: DatasetConfig, data_dir: Path) -> Path:
 def is_stored(config: DatasetConfig, data_dir: Path) -> bool:
     """Whether `load` will open a store instead of building one."""
     return archive.exists(store_path(config, data_dir))
+
+
+def sizes(config: DatasetConfig) -> Sizes:
+    """What is known of the source before it is read."""
+    return find_loader(config.name).sizes(config)
 
 
 def load_bytes(config: DatasetConfig, memory: int | None = None) -> int:

@@ -154,7 +154,11 @@ def _content(size: _Size, config: DatasetConfig) -> str:
 def _sizes(size: _Size, config: DatasetConfig) -> Sizes:
     files = _find(size, config)
     nodes = len(_labels(files))
-    return Sizes(num_nodes=nodes, num_edges=_edge_count(files), label_bytes=16 * nodes)
+    x = _features(files, nodes)
+    return Sizes(
+        num_nodes=nodes, num_edges=_edge_count(files), label_bytes=16 * nodes, num_features=x.shape[1],
+        feature_itemsize=x.dtype.itemsize, num_classes=config.classes or 19,
+    )  # fmt: skip
 
 
 def _loader(size: _Size) -> Loader:

@@ -128,7 +128,10 @@ def _open(config: DatasetConfig) -> Iterator[Source]:
 def _sizes(config: DatasetConfig) -> Sizes:
     shape = _shape(config)
     blocks = 64 * (BLOCK_PAIRS + _BLOCK_NODES)
-    return Sizes(num_nodes=shape.nodes, num_edges=2 * shape.pairs, reader_bytes=blocks, label_bytes=8 * shape.nodes)
+    return Sizes(
+        num_nodes=shape.nodes, num_edges=2 * shape.pairs, reader_bytes=blocks, label_bytes=8 * shape.nodes,
+        num_features=shape.features, num_classes=shape.classes, symmetric=True,
+    )  # fmt: skip
 
 
 LOADER = Loader(

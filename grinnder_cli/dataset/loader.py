@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grinnder_cli.config.schema import DatasetConfig
+from grinnder_cli.dataset import digests
 from grinnder_cli.dataset.source import Sizes, Source
 from grinnder_cli.errors import ConfigError, DataError
 
@@ -83,7 +84,11 @@ def digest_files(paths: list[Path]) -> str:
             if path.is_dir():
                 raise DataError(f"{path} is a directory; set dataset.path to the file itself")
             status = path.stat()
-            whole.update(_digest_file(path, status.st_size, status.st_mtime_ns))
+            digest = digests.find(path, status)
+            if digest is None:
+                digest = _digest_file(path, status.st_size, status.st_mtime_ns)
+                digests.note(path, status, digest)
+            whole.update(digest)
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}; check dataset.path") from error
     return whole.hexdigest()

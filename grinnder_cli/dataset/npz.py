@@ -121,6 +121,9 @@ def npz_sizes(path: Path) -> Sizes:
             weight_bytes=0 if weight is None else weight.dtype.itemsize,
             label_bytes=sum(int(np.prod(held.shape)) * held.dtype.itemsize for held in [y, *splits]),
             feature_bytes=whole_x if x.fortran else 0,
+            num_features=x.shape[1],
+            feature_itemsize=x.dtype.itemsize if x.dtype.kind == "f" else 4,
+            num_classes=y.shape[1] if len(y.shape) == 2 and y.shape[1] > 1 else 0,
         )
 
 

@@ -76,6 +76,9 @@ def raw_sizes(raw: Path, *, ways: int) -> Sizes:
             num_edges=files.num_edges * ways,
             reader_bytes=GROWTH * BLOCK_BYTES if _is_csv(raw) else 0,
             label_bytes=40 * files.num_nodes,  # y as float and int, index lists as text and int
+            symmetric=ways == 2,
+            num_features=files.feature_shape[1],
+            feature_itemsize=files.feature_dtype.itemsize,
         )
 
 

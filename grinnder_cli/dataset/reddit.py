@@ -73,7 +73,8 @@ def _sizes(config: DatasetConfig) -> Sizes:
     data_path, graph_path = _find(config)
     with NpzFile(data_path) as data, NpzFile(graph_path) as graph:
         nodes, edges = _counts(data, graph)
-        return Sizes(num_nodes=nodes, num_edges=edges, label_bytes=24 * nodes)
+        width = data.header("feature").shape[1]
+        return Sizes(num_nodes=nodes, num_edges=edges, label_bytes=24 * nodes, num_features=width)
 
 
 LOADER = Loader(

@@ -155,7 +155,10 @@ def _content(config: DatasetConfig) -> str:
 def _sizes(config: DatasetConfig) -> Sizes:
     shape = _shape(config)
     held = 8 * shape.nodes + 18 * shape.pairs  # ids, y; pairs, which of them stay, and an order while they are drawn
-    return Sizes(num_nodes=shape.nodes, num_edges=2 * shape.pairs, reader_bytes=held, label_bytes=16 * shape.nodes)
+    return Sizes(
+        num_nodes=shape.nodes, num_edges=2 * shape.pairs, reader_bytes=held, label_bytes=16 * shape.nodes,
+        num_features=shape.features, num_classes=shape.classes, symmetric=True,
+    )  # fmt: skip
 
 
 LOADER = Loader(

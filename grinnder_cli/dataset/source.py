@@ -75,6 +75,9 @@ class Sizes:
         reader_bytes: what the reader holds from first to last.
         label_bytes: labels and splits as the file has them.
         feature_bytes: what reading features takes beside a few blocks.
+        num_features, feature_itemsize: width of x and bytes of one value as stored; width 0: not known before reading.
+        num_classes: C; 0: not known before reading.
+        symmetric: every edge comes with its reverse.
     """
 
     num_nodes: int
@@ -83,6 +86,10 @@ class Sizes:
     reader_bytes: int = 0
     label_bytes: int = 0
     feature_bytes: int = 0
+    num_features: int = 0
+    feature_itemsize: int = 4
+    num_classes: int = 0
+    symmetric: bool = False
 
 
 def rows_per_block(width: int, itemsize: int) -> int:

@@ -7,6 +7,7 @@ the graph to their places. Shapes as in `operator`; N nodes.
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -31,7 +32,20 @@ LEAST_RECORDS = 1 << 16
 """Edges held at least before they go to their buckets' files."""
 
 
-def build_bytes(graph: Graph, sizes: OperatorSizes, memory: int | None = None) -> int:
+class Counts(Protocol):
+    """What is asked of a graph before anything is built of it."""
+
+    @property
+    def num_nodes(self) -> int: ...
+
+    @property
+    def num_edges(self) -> int: ...
+
+    @property
+    def weight(self) -> np.ndarray | None: ...
+
+
+def build_bytes(graph: Counts, sizes: OperatorSizes, memory: int | None = None) -> int:
     """Host memory that `operator` allocates at most when nothing is stored, bytes.
 
     Args:
@@ -43,12 +57,12 @@ def build_bytes(graph: Graph, sizes: OperatorSizes, memory: int | None = None) -
     return max(block, least if memory is None else min(max(memory, least), whole_bytes(graph, sizes)))
 
 
-def whole_bytes(graph: Graph, sizes: OperatorSizes) -> int:
+def whole_bytes(graph: Counts, sizes: OperatorSizes) -> int:
     """The same where every edge stays in memory."""
     return _fixed_bytes(graph, sizes) + _total_edges(sizes) * record_bytes(_fields(graph, sizes))
 
 
-def _fixed_bytes(graph: Graph, sizes: OperatorSizes) -> int:
+def _fixed_bytes(graph: Counts, sizes: OperatorSizes) -> int:
     """What is held beside edges that wait in memory for their part."""
     weight = 0 if graph.weight is None else graph.weight.itemsize
     edges = np.maximum(sizes.edges_in, sizes.edges_out)
@@ -65,7 +79,7 @@ def _total_edges(sizes: OperatorSizes) -> int:
     return int((sizes.edges_in - sizes.loops_added).sum())
 
 
-def _fields(graph: Graph, sizes: OperatorSizes) -> list[Field]:
+def _fields(graph: Counts, sizes: OperatorSizes) -> list[Field]:
     key: Field = (np.dtype(np.int64), ())
     return [key] if graph.weight is None or not sizes.weighted else [key, (graph.weight.dtype, ())]
 

@@ -200,18 +200,26 @@ def operator_sizes(
         weighted=weighted and graph.weight is not None,
         dtype=dtype,
         features=(graph.num_features, graph.x.dtype.itemsize),
-        targets=_targets(graph, dtype),
+        targets=narrowed(targets_of(graph), dtype),
         loops=loops,
         scale=scale,
         halo_ids=halo_ids,
     )
 
 
-def _targets(graph: Graph, dtype: str) -> tuple[str, int]:
-    """How y lies in memory: values as the graph has them, but never wider than what they are compared with."""
+def targets_of(graph: Graph) -> tuple[str, int]:
+    """(numpy dtype name, columns) of y."""
     if graph.regression:
-        return min(graph.y.dtype.name, dtype, key=lambda name: np.dtype(name).itemsize), graph.num_classes
+        return graph.y.dtype.name, graph.num_classes
     return ("int8", graph.num_classes) if graph.multi_label else ("int32", 1)
+
+
+def narrowed(targets: tuple[str, int], dtype: str) -> tuple[str, int]:
+    """Values are never held wider than what they are compared with."""
+    name, columns = targets
+    if not name.startswith("float"):
+        return targets
+    return min(name, dtype, key=lambda kind: np.dtype(kind).itemsize), columns
 
 
 def _own_loops(graph: Graph, part: Partition) -> np.ndarray:

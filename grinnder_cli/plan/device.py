@@ -102,21 +102,22 @@ def plan_device(program: Program, budget: int, *, whole: bool) -> DeviceTier:
         budget: device memory, bytes.
         whole: everything must be held (method=inmemory).
     """
-    steps = _steps(program)
+    phases = _steps(program)
+    visits = list({id(step): step for steps in phases for step in steps}.values())
     fixed = _fixed(program)
-    inputs, outputs = _slot(program, steps, frozenset())
+    inputs, outputs = _slot(program, visits, frozenset())
     least = fixed + inputs + outputs
-    candidates = _candidates(program, steps)
+    candidates, apart = _candidates(program, phases), _conflicts(phases)
 
     def tier(slots: int, held: dict[Chunk, int], arena: int, everything: bool) -> DeviceTier:
-        inputs, outputs = _slot(program, steps, held.keys())
+        inputs, outputs = _slot(program, visits, held.keys())
         return DeviceTier(
             budget=budget, fixed=fixed, inputs=inputs, outputs=outputs, slots=slots,
             least=fixed + inputs + outputs + arena if whole else least,
             offsets=held, arena=arena, everything=everything,
         )  # fmt: skip
 
-    held, arena = _place(program, steps, candidates, None)
+    held, arena = _place(program, apart, candidates, None)
     best = tier(1, held, arena, True)
     if best.fits or whole:
         return best
@@ -124,7 +125,7 @@ def plan_device(program: Program, budget: int, *, whole: bool) -> DeviceTier:
     best, room = tier(slots, {}, 0, False), 0
     while best.fits and best.budget - best.total + best.arena > room:
         room = best.budget - best.total + best.arena
-        held, arena = _place(program, steps, candidates, room)
+        held, arena = _place(program, apart, candidates, room)
         more = tier(slots, held, arena, False)
         if not more.fits:  # another choice of chunks, which leaves the slots larger
             break
@@ -177,9 +178,9 @@ def slot_bytes(program: Program, step: Step) -> tuple[int, int]:
     return inputs, outputs + padded(sum(a.nbytes for a in step.writes if a.mode is Mode.SEND))
 
 
-def _slot(program: Program, phases: list[list[Step]], held: Iterable[Chunk]) -> tuple[int, int]:
+def _slot(program: Program, visits: list[Step], held: Iterable[Chunk]) -> tuple[int, int]:
     names = frozenset(held)
-    sizes = [slot_bytes(program, step.holding(names)) for steps in phases for step in steps]
+    sizes = [slot_bytes(program, step.holding(names)) for step in visits]
     return max((i for i, _ in sizes), default=0), max((o for _, o in sizes), default=0)
 
 
@@ -189,6 +190,13 @@ def bus_bytes(program: Program, step: Step, access: Access) -> int:
         return access.nbytes
     name = step.exchanged
     return int(program.sizes.halo(name)[step.part, access.chunk.part]) * program.tensors[name].width * program.itemsize
+
+
+def bus_traffic(program: Program) -> tuple[int, int]:
+    """(to the device, from it) bytes that an epoch moves on the bus; rows that kernels read counted once."""
+    steps = program.unit(program.first + 1).steps
+    up = sum(bus_bytes(program, step, access) for step in steps for access in step.reads)
+    return up, sum(access.nbytes for step in steps for access in step.writes)
 
 
 def bus_load(program: Program, *, overlapped: bool) -> int:
@@ -252,10 +260,13 @@ def _group(name: str) -> str:
 
 
 def _place(
-    program: Program, phases: list[list[Step]], candidates: list[Chunk], room: int | None
+    program: Program, apart: set[tuple[str, str]], candidates: list[Chunk], room: int | None
 ) -> tuple[dict[Chunk, int], int]:
-    """(offset of each chunk held, bytes of the arena), as many as fit `room` (None: all)."""
-    apart = _conflicts(phases)
+    """(offset of each chunk held, bytes of the arena), as many as fit `room` (None: all).
+
+    Args:
+        apart: pairs of tensors that cannot share memory.
+    """
     blocks: dict[int, list[tuple[int, int, set[str]]]] = {}  # of a part: (offset, bytes, tensors)
     held: dict[Chunk, int] = {}
     arena = 0

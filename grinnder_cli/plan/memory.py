@@ -108,13 +108,10 @@ def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
         visit = max([visit, *(padded(program.tensors[c.tensor].chunk_bytes[c.part]) for c in program.resident)])
         overlapped = max(overlapped, visit)
     weights = WEIGHT_COPIES * program.model.parameter_count * program.itemsize
-    tables = 4 * program.sizes.halo_in.nbytes
-    edges = 2 * program.sizes.parts * BLOCK
     accesses = max(sum(len(s.reads) + len(s.writes) for s in steps) for steps in phases.values())
     fixed = [
         weights,
-        tables,
-        edges,
+        parts_bytes(program.sizes.parts),
         accesses * EPOCH_KINDS * ACCESS_BYTES,
         recorded * _recording_bytes(program),
         bounce,
@@ -128,6 +125,11 @@ def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
         chunks=sum(t.total_bytes for t in program.tensors.values() if t.name in touched),
         recorded=recorded,
     )
+
+
+def parts_bytes(parts: int) -> int:
+    """Bytes that grow with the number of parts alone: four tables of what each reads of each, blocks at inbox edges."""
+    return 4 * 8 * parts * parts + 2 * parts * BLOCK
 
 
 def _recording_bytes(program: Program) -> int:

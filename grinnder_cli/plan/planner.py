@@ -7,25 +7,21 @@ measured and nothing is read but sizes.
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
-import numpy as np
-
-from grinnder_cli.cache import POLICIES
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.model.spec import ModelSpec
+from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.partitioner.operator import OperatorSizes
-from grinnder_cli.plan.device import DeviceTier, bus_load, plan_device
-from grinnder_cli.plan.memory import BOUNCE_BYTES, Need, need
-from grinnder_cli.plan.methods.choice import WHOLE_LAYERS, resolved_method
+from grinnder_cli.plan.candidate import Evaluator, Task, resident_bytes
+from grinnder_cli.plan.choices import Choice, choose, choose_ax, least_of
+from grinnder_cli.plan.device import DeviceTier
+from grinnder_cli.plan.memory import Need
+from grinnder_cli.plan.methods.choice import WHOLE_LAYERS
 from grinnder_cli.plan.methods.program import Program
-from grinnder_cli.plan.methods.pull import PullProgram
-from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.schedule import Schedule, make_schedule
 from grinnder_cli.plan.simulate import EpochActions, Traffic
-
-HORIZON = 3
-"""Epochs after the first that are simulated to compare choices; the last but one is taken as steady."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +40,7 @@ class Plan:
         resident: everything stays in host memory (method=inmemory without a device).
         device: what stays on the GPU; None: visits are computed in host memory.
         peaks: bytes resident at most, of every epoch.
+        loaded, stored: bytes of a steady epoch read from and written to storage, by tensor.
         open_least: the least host memory among the exchanges that the run could take.
     """
 
@@ -61,11 +58,22 @@ class Plan:
     resident: bool
     device: DeviceTier | None
     peaks: tuple[int, ...]
+    loaded: dict[str, int]
+    stored: dict[str, int]
     open_least: int
 
     @property
     def fits(self) -> bool:
         return self.capacity >= 0 and (self.device is None or self.device.fits)
+
+    @cached_property
+    def asked(self) -> dict[str, int]:
+        """Bytes that the visits of a typical epoch want of each tensor, padded, what stays on the device left out."""
+        wanted: dict[str, int] = {}
+        for step in self.program.unit(min(self.program.first + 1, self.program.last)).steps:
+            for access in step.reads:
+                wanted[access.chunk.tensor] = wanted.get(access.chunk.tensor, 0) + padded(access.nbytes)
+        return wanted
 
     @property
     def least(self) -> int:
@@ -122,7 +130,6 @@ def _without_gc() -> Iterator[None]:
             gc.enable()
 
 
-@_without_gc()
 def make_plan(
     config: RunConfig,
     model: ModelSpec,
@@ -134,195 +141,104 @@ def make_plan(
     scored: int = 0,
     training: bool = True,
 ) -> Plan:
-    """Choose ax, exchange, what is computed again, cache and what stays on the device, and predict the run.
+    """`plan_task` of the task with these attributes."""
+    task = Task(
+        config=config, model=model, sizes=sizes, budget=budget, device_budget=device_budget, first=first, scored=scored,
+        training=training,
+    )  # fmt: skip
+    return plan_task(task)
 
-    Args:
-        budget: host memory the run may use, bytes.
-        device_budget: device memory the run may use, bytes; None: visits are computed in host memory.
-        first: the epoch this process starts with, counted from 0.
-        scored: nodes whose scores an evaluation keeps.
-        training: False: every epoch is an evaluation forward; layer 1 reads what it reads in training.
+
+@_without_gc()
+def plan_task(task: Task) -> Plan:
+    """Choose ax, exchange, what is computed again, cache and what stays on the device, and predict the run.
 
     Returns:
         The plan; check `fits`. Where the budget is too small the plan shows the least that works.
     """
-    itemsize = np.dtype(config.dtype).itemsize
-    method = resolved_method(config)
-    whole, on_device, by_layers = method == "inmemory", device_budget is not None, method in WHOLE_LAYERS
-    bounce = BOUNCE_BYTES.get(config.storage.name, 0) if on_device else 0
-    resident = whole and not on_device
-    last = max(config.epochs, first + 1) - 1
-    horizon = min(last, first + HORIZON)
-    ax = not by_layers and _keep_ax(config, model, sizes, itemsize)
-    tiers: dict[tuple[frozenset[str], frozenset[str]], DeviceTier] = {}
-
-    def tier_of(candidate: Program) -> DeviceTier | None:
-        return tiers.get((candidate.gathered, candidate.recomputed))
-
-    def program(gathered: frozenset[str], recomputed: frozenset[str], until: int = horizon) -> Program:
-        """The steps, with what stays on the device left out of them."""
-        if by_layers:
-            return RegatherProgram(
-                model=model, sizes=sizes, itemsize=itemsize, ax=False, gathered=gathered, first=first, last=until,
-                eval_every=config.eval_every, scored=scored, training=training, snapshots=method == "hongtu",
-            )  # fmt: skip
-        plain = PullProgram(
-            model=model, sizes=sizes, itemsize=itemsize, ax=ax, gathered=gathered, recomputed=recomputed - gathered,
-            first=first, last=until, eval_every=config.eval_every, scored=scored, training=training,
-        )  # fmt: skip
-        if device_budget is None:
-            return plain
-        choice = plain.gathered, plain.recomputed
-        if choice not in tiers:
-            tiers[choice] = plan_device(plain, device_budget, whole=whole)
-        return replace(plain, resident=tiers[choice].resident, _passes={})
-
-    def build(candidate: Program, cache: str, *, single: bool = False) -> tuple[Schedule, Need, int]:
-        wants = need(candidate, device=on_device, bounce=bounce)
-        if resident:
-            everything = make_schedule(candidate, "opt", wants.chunks, lookahead=False, single=True)
-            peak = max(epoch.peak for epoch in everything.totals())
-            schedule = make_schedule(candidate, "opt", peak, lookahead=False, single=True)
-            return schedule, wants, budget - wants.fixed - wants.computing - peak
-        tier = tier_of(candidate)
-        lookahead = budget >= wants.fixed + wants.overlapped and not (tier and tier.slots == 1)
-        capacity = budget - wants.fixed - (wants.overlapped if lookahead else wants.visit)
-        room = 0 if cache == "none" else min(max(capacity, 0), wants.chunks)
-        return make_schedule(candidate, cache, room, lookahead=lookahead, single=single), wants, capacity
-
-    def steady(candidate: Program, cache: str) -> tuple[tuple[bool, int, int], frozenset[str]]:
-        """Order of preference (fits first, then bytes of a steady epoch), and the tensors such an epoch reads.
-
-        What does not fit is not simulated; there the smaller need is preferred, a device's before the host's.
-        """
-        schedule, wants, capacity = build(candidate, cache, single=True)
-        tier = tier_of(candidate)
-        if capacity < 0 or (tier and not tier.fits):
-            return (True, max(tier.least - tier.budget, 0) if tier else 0, wants.least), frozenset()
-        epochs = schedule.totals()
-        epoch = epochs[max(len(epochs) - 2, 0)]
-        load = bus_load(candidate, overlapped=schedule.lookahead) if tier else 0
-        return (False, epoch.traffic.total_bytes, load), epoch.loaded
-
-    caches = ["opt"] if whole else list(POLICIES) if config.cache.name == "auto" else [config.cache.name]
-    trial = caches[-1]  # opt where the choice is free: a sound measure for the other choices
-
-    none: frozenset[str] = frozenset()
-    plain = program(none, none)
-    names, again = frozenset(plain.exchanged), plain.recomputable
-    gathered = names if config.plan.exchange == "gather" or by_layers else none
-    recomputed = again - gathered if config.plan.recompute == "on" else none
-    value, _ = steady(program(gathered, recomputed), trial)
-    ends = [program(gathered, recomputed)]  # what the run falls back to where memory is short
-    if config.plan.recompute == "auto" and on_device and again - gathered:
-        other, _ = steady(program(gathered, again), trial)
-        if other < value:
-            recomputed, value = again, other
-        ends.append(program(gathered, again))
-    if config.plan.exchange == "auto":
-        ends.append(program(names, none))
-        # Whole chunks only where they never come from storage. On a device they compete for room with packs, so those
-        # turned down are tried once more.
-        for name in plain.exchanged * (2 if on_device else 1):
-            if name in gathered:
-                continue
-            other, loaded = steady(program(gathered | {name}, recomputed), trial)
-            if not other[0] and other <= value and name not in loaded:
-                gathered, recomputed, value = gathered | {name}, recomputed - {name}, other
-        # With most sources on the device the few others may be cheaper to read whole; and whole chunks may fit where
-        # packs, which lie beside what they are cut from, do not.
-        if on_device or value[0]:
-            other, _ = steady(program(names, none), trial)
-            if other < value:
-                gathered, recomputed, value = names, none, other
-    fits = not value[0]
-    costs = {name: steady(program(gathered, recomputed), name)[0][1] for name in caches if fits} or {caches[-1]: 0}
-    cache = min(reversed(list(costs)), key=costs.__getitem__)
-
-    chosen = program(gathered, recomputed, last)
-    ends = [end for end in ends if (tier := tier_of(end)) is None or tier.fits] or [chosen]
-    schedule, wants, capacity = build(chosen, cache, single=not fits)
+    choice = choose(task, Evaluator(task, ax=choose_ax(task)))
+    chosen = choice.candidate
+    schedule, capacity = _schedule(task, choice)
     epochs: list[EpochActions] = schedule.totals() if capacity >= 0 else []
+    typical = epochs[max(len(epochs) - 2, 0)] if epochs else None
     return Plan(
-        program=chosen,
+        program=chosen.program.until(task.last),
         schedule=schedule,
-        need=wants,
+        need=chosen.need,
         capacity=capacity,
-        cache=cache,
-        cache_reason=_cache_reason(config, cache, costs, resident=whole, fits=fits),
-        exchange_reason=_exchange_reason(config, gathered, chosen.exchanged),
-        ax_reason=_ax_reason(config),
-        recompute_reason=_recompute_reason(config, again - gathered, recomputed, on_device=on_device),
+        cache=choice.cache,
+        cache_reason=_cache_reason(task, choice),
+        exchange_reason=_exchange_reason(task, choice),
+        ax_reason=_ax_reason(task),
+        recompute_reason=_recompute_reason(task, choice),
         epochs=tuple(epoch.traffic for epoch in epochs),
         written=frozenset().union(*(epoch.written for epoch in epochs)),
-        resident=resident,
-        device=tier_of(chosen),
+        resident=task.resident,
+        device=chosen.device,
         peaks=tuple(epoch.peak for epoch in epochs),
-        open_least=min(need(end, device=on_device, bounce=bounce).least for end in ends),
+        loaded=typical.loaded if typical else {},
+        stored=typical.written if typical else {},
+        open_least=min(end.need.least for end in choice.ends),
     )
 
 
-def _keep_ax(config: RunConfig, model: ModelSpec, sizes: OperatorSizes, itemsize: int) -> bool:
-    """Whether layer 1 reads A_hat X: by the bytes packs move without a cache.
-
-    The choice changes the order of sums, so it must not depend on memory, cache, exchange, or on where a run resumes.
-    """
-    if model.family.attention:
-        return False  # what layer 1 aggregates depends on its weights
-    if config.plan.ax != "auto":
-        return config.plan.ax == "on"
-
-    def moved(ax: bool) -> int:
-        program = PullProgram(
-            model=model, sizes=sizes, itemsize=itemsize, ax=ax, gathered=frozenset(),
-            first=0, last=2, eval_every=config.eval_every,
-        )  # fmt: skip
-        return make_schedule(program, "none", 0, lookahead=False).totals()[1].traffic.total_bytes
-
-    return moved(True) <= moved(False)
+@_without_gc()
+def least_memory(task: Task) -> tuple[int, int]:
+    """(host, device) memory below which no plan fits, bytes; nothing is chosen or simulated."""
+    return least_of(task)
 
 
-def _ax_reason(config: RunConfig) -> str:
-    if resolved_method(config) in WHOLE_LAYERS:
+def _schedule(task: Task, choice: Choice) -> tuple[Schedule, int]:
+    """(schedule of the whole run, host memory left for resident chunks)."""
+    chosen = choice.candidate
+    if not task.resident:
+        return chosen.schedule(choice.cache, last=task.last, single=not choice.fits), chosen.capacity
+    program, wants = chosen.program.until(task.last), chosen.need
+    peak = resident_bytes(program, wants)
+    schedule = make_schedule(program, "opt", peak, lookahead=False, single=True)
+    return schedule, task.budget - wants.fixed - wants.computing - peak
+
+
+def _ax_reason(task: Task) -> str:
+    if task.method in WHOLE_LAYERS:
         return "every layer gathers its input"
-    return "asked for" if config.plan.ax != "auto" else "fewer bytes per epoch without a cache"
+    return "asked for" if task.config.plan.ax != "auto" else "fewer bytes per epoch without a cache"
 
 
 def _gib(nbytes: int) -> str:
     return f"{nbytes / 2**30:.3g} GiB"
 
 
-def _cache_reason(config: RunConfig, cache: str, costs: dict[str, int], *, resident: bool, fits: bool) -> str:
-    if resident:
+def _cache_reason(task: Task, choice: Choice) -> str:
+    if task.whole:
         return "everything stays in memory"
-    if not fits:
+    if not choice.fits:
         return "not compared: nothing fits"
-    if config.cache.name != "auto":
+    if task.config.cache.name != "auto":
         return "asked for"
-    others = ", ".join(f"{name} {_gib(cost)}" for name, cost in costs.items() if name != cache)
-    return f"fewest bytes per epoch: {_gib(costs[cache])} (others: {others})"
+    others = ", ".join(f"{name} {_gib(cost)}" for name, cost in choice.costs.items() if name != choice.cache)
+    return f"fewest bytes per epoch: {_gib(choice.costs[choice.cache])} (others: {others})"
 
 
-def _recompute_reason(
-    config: RunConfig, possible: frozenset[str], recomputed: frozenset[str], *, on_device: bool
-) -> str:
-    if resolved_method(config) in WHOLE_LAYERS:
+def _recompute_reason(task: Task, choice: Choice) -> str:
+    if task.method in WHOLE_LAYERS:
         return "backward computes every layer again"
-    if config.plan.recompute != "auto":
+    if task.config.plan.recompute != "auto":
         return "asked for"
-    if not possible:
+    if not choice.recomputable:
         return "no tensor that travels as packs comes straight from a constant"
-    if recomputed:
+    if choice.exchange.recomputed:
         return "what they are computed from is fewer bytes"
-    return "no fewer bytes" if on_device else "left to GPUs unless asked for"
+    return "no fewer bytes" if task.on_device else "left to GPUs unless asked for"
 
 
-def _exchange_reason(config: RunConfig, gathered: frozenset[str], names: tuple[str, ...]) -> str:
+def _exchange_reason(task: Task, choice: Choice) -> str:
+    names, gathered = choice.candidate.program.exchanged, choice.exchange.gathered
     if not names:
         return "one part, or one layer over A_hat X: nothing crosses"
-    if resolved_method(config) in WHOLE_LAYERS:
+    if task.method in WHOLE_LAYERS:
         return "whole parts, as this method does"
-    if config.plan.exchange != "auto":
+    if task.config.plan.exchange != "auto":
         return "asked for"
     if gathered >= set(names):
         return "no more bytes than packs"

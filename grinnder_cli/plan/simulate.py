@@ -116,15 +116,15 @@ class EpochActions:
         steps: in order.
         step_at: index of the step before which the optimizer updates the weights.
         traffic: predicted bytes.
-        written, loaded: tensors with at least one byte written to, read from storage.
+        written, loaded: bytes written to and read from storage, by tensor; those without any are absent.
         peak: bytes resident at most.
     """
 
     steps: tuple[StepActions, ...]
     step_at: int
     traffic: Traffic
-    written: frozenset[str]
-    loaded: frozenset[str]
+    written: dict[str, int]
+    loaded: dict[str, int]
     peak: int
 
 
@@ -169,8 +169,8 @@ class EpochSimulation:
         self.cursors: dict[Chunk, InboxCursor] = {}
         self.actions: list[Action] = []
         self.read = self.write = self.hit = self.asked = 0
-        self.written: set[str] = set()
-        self.loaded: set[str] = set()
+        self.written: dict[str, int] = {}
+        self.loaded: dict[str, int] = {}
 
     def run(self, steps: tuple[Step, ...], uses: list[int | None], lookahead: bool) -> list[StepActions]:
         """Actions of every step, in the order in which the executor takes them."""
@@ -241,11 +241,12 @@ class EpochSimulation:
     def _count_write(self, chunk: Chunk, nbytes: int) -> None:
         if nbytes:
             self.write += nbytes
-            self.written.add(chunk.tensor)
+            self.written[chunk.tensor] = self.written.get(chunk.tensor, 0) + nbytes
 
     def _count_read(self, chunk: Chunk, nbytes: int) -> None:
-        self.read += padded(nbytes)
-        self.loaded.add(chunk.tensor)
+        nbytes = padded(nbytes)
+        self.read += nbytes
+        self.loaded[chunk.tensor] = self.loaded.get(chunk.tensor, 0) + nbytes
 
     def _read(self, visit: _Visit, access: Access, use: int | None) -> None:
         mode, chunk, nbytes, _ = access

@@ -147,6 +147,17 @@ def test_a_quota_that_nothing_fits(tmp_path):
     assert grinnder(tmp_path, *words, f"storage.quota={needs}", **REAL).returncode == 0
 
 
+def test_what_cannot_fit_is_refused_before_anything_is_made(tmp_path):
+    """A graph whose parts would take minutes: in seconds, with an estimate of what works, and nothing left behind."""
+    words = ["dataset=sbm", "dataset.num_nodes=4000000", "dataset.num_edges=80000000", "epochs=1"]
+    for parts in ("parts=16", "parts=auto"):
+        says = r"needs about .* of host memory at parts=\d+ \(estimated: they are not made yet\), 2.0 MiB allowed"
+        line = refuse(tmp_path, "train", *words, parts, "memory.host=2MiB", code=5, says=says)
+        assert int(re.search(r"set memory.host=(\d+)", line)[1]) > 100 << 20
+    assert not (tmp_path / "data").exists()
+    assert not list(tmp_path.glob("results/**/*.csv")) and not list(tmp_path.glob("results/**/*.safetensors"))
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """20 MB of tmpfs, unmounted afterwards."""

@@ -48,6 +48,7 @@ KEYS = {
     "storage.name": "auto",
     "storage.dir": "scratch",
     "storage.quota": None,
+    "storage.endurance": None,
     "storage.verify": "sample",
     "storage.max_gib_s": None,
     "storage.fault": None,

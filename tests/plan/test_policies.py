@@ -2,61 +2,15 @@
 
 import itertools
 import random
-from dataclasses import dataclass, field
 
 import pytest
+from programs import Toy, random_program
 
 from grinnder_cli.cache import POLICIES
 from grinnder_cli.partitioner.layout import BLOCK
 from grinnder_cli.plan.schedule import make_schedule
 from grinnder_cli.plan.simulate import Traffic
-from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Op, Step, TensorSpec, Unit
-
-
-@dataclass
-class Toy:
-    """A program given as lists of (mode, tensor, part) per step, the same in every epoch."""
-
-    sizes: dict[str, tuple[Kind, tuple[int, ...]]]
-    steps: list[list[tuple[Mode, str, int]]]
-    first: int = 0
-    last: int = 3
-    tensors: dict = field(init=False)
-
-    def __post_init__(self):
-        self.tensors = {n: TensorSpec(name=n, kind=k, width=1, chunk_bytes=b) for n, (k, b) in self.sizes.items()}
-
-    def unit(self, epoch):
-        def access(mode, name, part):
-            return Access(mode, Chunk(name, part), self.tensors[name].chunk_bytes[part])
-
-        steps = []
-        for touched in self.steps:
-            accesses = [access(*touch) for touch in touched]
-            reads = tuple(a for a in accesses if a.mode is not Mode.WRITE)
-            steps.append(Step(Op.FORWARD, 1, 0, True, False, reads, tuple(a for a in accesses if a.mode is Mode.WRITE)))
-        return Unit(epoch, (), tuple(steps), len(steps))
-
-
-def random_program(rng: random.Random, equal: bool) -> Toy:
-    """Constants read, layers written then read, in random order."""
-
-    def chunks():
-        return tuple(BLOCK * (1 if equal else rng.randint(1, 9)) for _ in range(rng.randint(1, 4)))
-
-    sizes = {f"k{n}": (Kind.CONSTANT, chunks()) for n in range(rng.randint(1, 3))}
-    sizes |= {f"y{n}": (Kind.LAYER, chunks()) for n in range(rng.randint(0, 2))}
-    written, steps = set(), []
-    for _ in range(rng.randint(3, 14)):
-        name = rng.choice(list(sizes))
-        part = rng.randrange(len(sizes[name][1]))
-        layer = sizes[name][0] is Kind.LAYER
-        if layer and ((name, part) not in written or rng.random() < 0.3):
-            steps.append([(Mode.WRITE, name, part)])
-            written.add((name, part))
-        else:
-            steps.append([(rng.choice([Mode.READ, Mode.GATHER]), name, part)])
-    return Toy(sizes, steps)
+from grinnder_cli.plan.steps import Kind, Mode
 
 
 def traffic(program: Toy, cache: str, capacity: int, lookahead: bool = False) -> Traffic:

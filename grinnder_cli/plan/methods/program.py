@@ -1,8 +1,10 @@
 """What every planned method shares: the settings a program is made from, and epochs as memoised lists of steps."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar
 
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.operator import OperatorSizes
@@ -26,7 +28,12 @@ class Program(ABC):
         resident: chunks that stay on the device.
         scored: nodes whose scores an evaluation keeps, to rank them.
         training: False: every epoch is an evaluation forward and nothing else.
+        takes_ax: the method can read A_hat X as an input.
+        packs: what is exchanged may travel as packs.
     """
+
+    takes_ax: ClassVar[bool] = False
+    packs: ClassVar[bool] = False
 
     model: ModelSpec
     sizes: OperatorSizes
@@ -40,7 +47,11 @@ class Program(ABC):
     resident: frozenset[Chunk] = frozenset()
     scored: int = 0
     training: bool = True
-    _passes: dict = field(default_factory=dict, repr=False, compare=False)
+    _passes: dict[tuple, tuple[tuple[Step, ...], int]] = field(default_factory=dict, repr=False, compare=False)
+    """Epochs by kind."""
+    _bare: dict[tuple, Step] = field(default_factory=dict, repr=False, compare=False)
+    """Visits before anything stays on the device: shared by programs that differ in nothing else."""
+    _visits: dict[tuple, Step] = field(default_factory=dict, repr=False, compare=False)
 
     # ------------------------------------------------------------------ what a method says of itself
     @property
@@ -52,16 +63,6 @@ class Program(ABC):
     @abstractmethod
     def exchanged(self) -> tuple[str, ...]:
         """Names of the tensors parts read from each other."""
-
-    @property
-    @abstractmethod
-    def kept(self) -> tuple[str, ...]:
-        """Names of the layer tensors that are alive when backward begins, besides what a visit of its own computes."""
-
-    @property
-    @abstractmethod
-    def input_reads(self) -> tuple[str, int]:
-        """(the constant that forward begins with, how often an epoch needs all of it)."""
 
     @property
     def recomputable(self) -> frozenset[str]:
@@ -93,12 +94,37 @@ class Program(ABC):
             steps, step_at = steps[step_at:], 0
         return Unit(epoch, phase, steps, step_at)
 
-    def _sweep(self, make: Callable[[int], Step], k_epoch: int, k: int) -> Iterator[Step]:
-        """One visit of every part that has rows, in serpentine order: pass `k` of epoch `k_epoch`."""
+    def holding(self, chunks: frozenset[Chunk]) -> Any:
+        """The same program where `chunks` stay on the device."""
+        return replace(self, resident=chunks, _passes={}, _visits={})
+
+    def until(self, last: int) -> Any:
+        """The same program with another last epoch."""
+        return replace(self, last=last, _passes={})
+
+    def _sweep(self, make: "partial[Step]", k_epoch: int, k: int) -> Iterator[Step]:
+        """One visit of every part that has rows, in serpentine order: pass `k` of epoch `k_epoch`.
+
+        Args:
+            make: a method of the program with all its arguments but the part.
+        """
         ids = range(self.sizes.parts)
         for part in ids if (k_epoch + k) % 2 == 0 else reversed(ids):
             if self.sizes.rows[part]:
-                yield make(part)
+                yield self._visit(make, part)
+
+    def _visit(self, make: "partial[Step]", part: int) -> Step:
+        """The visit, made once however many kinds of epoch have it."""
+        key = (make.func.__name__, *make.args, part)
+        if key not in self._visits:
+            if key not in self._bare:
+                self._bare[key] = self._finished(make(part))
+            self._visits[key] = self._bare[key].holding(self.resident)
+        return self._visits[key]
+
+    def _finished(self, step: Step) -> Step:
+        """A visit with what the method notes on every one."""
+        return step
 
     # ------------------------------------------------------------------ tensors and accesses
     def _constants(self) -> dict[str, TensorSpec]:

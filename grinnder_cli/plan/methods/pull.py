@@ -7,8 +7,9 @@ Attention: `q2` is (Q | q | d | lse) of layer 2, a block each, and a row of `dz2
 `_in` belongs to the forward operator (rows read their in-neighbours), `_out` to its transpose.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Op, Step, TensorS
 
 class PullProgram(Program):
     """Forward and backward of every layer, one exchange each."""
+
+    takes_ax: ClassVar[bool] = True
+    packs: ClassVar[bool] = True
 
     # ------------------------------------------------------------------ tensors
     @cached_property
@@ -58,18 +62,6 @@ class PullProgram(Program):
         return tuple(names)
 
     @property
-    def kept(self) -> tuple[str, ...]:
-        """Layer tensors alive when backward begins: what forward kept, and the last gradient."""
-        last = f"dz{self.model.depth}"
-        made = tuple(n for n, t in self.tensors.items() if t.kind is Kind.LAYER and n[0] in "zc")
-        return (*made, last) if last in self.tensors else made
-
-    @property
-    def input_reads(self) -> tuple[str, int]:
-        """(X or A_hat X, twice)."""
-        return ("ax" if self.ax else "x"), 2
-
-    @property
     def recomputable(self) -> frozenset[str]:
         """Exchanged tensors that are a row-wise function of X or A_hat X."""
         return frozenset(self.exchanged) & {"y2" if self.ax else "y1"}
@@ -99,8 +91,8 @@ class PullProgram(Program):
         steps: list[Step] = []
         visits = iter(range(10**9))
 
-        def sweep(make: Callable[[int], Step], k_epoch: int, k: int) -> None:
-            steps.extend(step.holding(self.resident) for step in self._sweep(make, k_epoch, k))
+        def sweep(make: "partial[Step]", k_epoch: int, k: int) -> None:
+            steps.extend(self._sweep(make, k_epoch, k))
 
         def forward(k_epoch: int, ks: Iterator[int], train: bool, evaluate: bool) -> None:
             if not self.ax:

@@ -1,0 +1,46 @@
+"""parts=auto: in memory where everything fits, else the fewest parts, or more where that moves clearly fewer bytes."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+import lab
+import pytest
+
+from grinnder_cli.config.schema import MemoryConfig
+from grinnder_cli.errors import DoesNotFit
+from grinnder_cli.run.preparation import prepare_run
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    place = tmp_path_factory.mktemp("auto")
+    path = lab.hard_graph(place / "g.npz", nodes=6000, edges=30_000, features=64)
+    return lab.config(
+        path, place, parts="auto", method="auto", cache="auto", hidden=200, layers=2, partitioner="contiguous"
+    )
+
+
+def test_in_memory_where_everything_fits(config):
+    prepared = prepare_run(replace(config, memory=MemoryConfig(host="1GiB")))
+    assert (prepared.method, prepared.partition.parts) == ("inmemory", 1)
+    assert prepared.plan.resident and not prepared.plan.written and not prepared.plan.steady.total_bytes
+    tight = replace(config, memory=MemoryConfig(host=str(prepared.plan.least)))
+    assert prepare_run(tight).method == "inmemory"
+    less = prepare_run(replace(config, memory=MemoryConfig(host=str(prepared.plan.least - 1))))
+    assert less.method == "pull" and less.plan.fits
+
+
+@pytest.mark.parametrize("share", [0.45, 0.7])
+def test_within_a_tenth_of_a_sweep(config, share):
+    whole = prepare_run(replace(config, memory=MemoryConfig(host="1GiB"))).plan.least
+    budget = MemoryConfig(host=str(int(whole * share)))
+    auto = prepare_run(replace(config, memory=budget))
+    assert auto.plan.fits and auto.least_bytes <= auto.budget.bytes and auto.partition.parts > 1
+    swept = {}
+    for parts in (1, 2, 4, 8, 16, 32):
+        with suppress(DoesNotFit):
+            asked = replace(config, memory=budget, parts=parts, method=replace(config.method, name="pull"))
+            plan = prepare_run(asked).plan
+            if plan.fits:
+                swept[parts] = plan.steady.total_bytes
+    assert auto.plan.steady.total_bytes <= 1.1 * min(swept.values()), swept
