@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: run test test-gpu setup native checks help clean
+.PHONY: run test test-gpu setup native sanitize fuzz fault checks help clean
 
 TORCH ?= 2.13.0
 VENV := .venv
@@ -25,6 +25,21 @@ setup: $(VENV)/.stamp-native ## Virtual environment, packages, native build
 native: ## Rebuild the native libraries
 	@rm -f $(VENV)/.stamp-native
 	@$(MAKE) --no-print-directory $(VENV)/.stamp-native
+
+fuzz: setup ## Damaged files for every parser, MINUTES each (MINUTES=10; ARGS="-k npz" for one of them)
+	GRINNDER_FUZZ_MINUTES=$(or $(MINUTES),10) $(PYTHON) -m pytest tests/fuzz $(ARGS)
+
+fault: setup ## Kills, injected I/O faults and damage, all of them, with counts (about ten minutes)
+	GRINNDER_FULL_MATRIX=1 $(PYTHON) -m pytest tests/fault tests/storage $(ARGS)
+
+sanitize: $(VENV)/.stamp-packages ## Run the C tests under ASan + UBSan, those of libraries with threads of their own under TSan
+	@export PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; \
+	for kind in address thread; do \
+	    build=build/sanitize-$$kind; \
+	    cmake -S native -B $$build -DGRINNDER_SANITIZE=$$kind -DGRINNDER_TESTS=ON -DGRINNDER_CUDA=OFF >/dev/null; \
+	    cmake --build $$build -j2; \
+	    ctest --test-dir $$build --output-on-failure; \
+	done
 
 checks: setup ## Lint, types, layering
 	$(PYTHON) -m ruff check .

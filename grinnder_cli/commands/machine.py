@@ -10,6 +10,7 @@ import importlib.util
 import mmap
 import os
 import platform
+import re
 import resource
 import shutil
 import subprocess
@@ -25,6 +26,11 @@ from grinnder_cli.run.memory import host_limit
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
 MIB, GIB = 1 << 20, 1 << 30
 BLOCK_BYTES = 4096
+FILES = 1024
+"""Open files that are enough for any run."""
+_IN_MEMORY = ("tmpfs", "ramfs")
+_FAR = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "beegfs", "gpfs", "afs")
+_LOCAL_DISK = "works, but a local disk (ext4, xfs) is what storage.dir is for"
 OLDEST_KERNEL = (5, 1)  # the first with io_uring
 OLDEST_PYTHON = (3, 10)
 _IO_URING_SETUP = 425  # the same number on every architecture
@@ -60,6 +66,7 @@ def examine(storage_dir: Path) -> list[Check]:
         native_library(),
         memory(),
         memlock(),
+        open_files(),
         *storage(storage_dir),
         io_uring(),
         *gpu(),
@@ -151,6 +158,43 @@ def memlock() -> Check:
     return Check(name="memlock", verdict=WARN, detail=f"{format_size(soft)} may be pinned", remedy=remedy)
 
 
+def open_files() -> Check:
+    """How many files a process may have open: a run needs one per tensor kept in storage, and torch some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= FILES:
+        shown = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft}"
+        return Check(name="open files", verdict=PASS, detail=shown)
+    most = "unlimited" if hard == resource.RLIM_INFINITY else f"{hard}"
+    remedy = f"ulimit -n {FILES} (this process may ask for up to {most})"
+    return Check(name="open files", verdict=WARN, detail=f"{soft} at most", remedy=remedy)
+
+
+def file_system(directory: Path) -> Check:
+    """What kind of file system scratch would lie on."""
+    try:
+        kind, device = mounted(directory, Path("/proc/self/mountinfo").read_text())
+    except OSError as error:
+        remedy = "not needed: /proc is not mounted here"
+        return Check(name="file system", verdict=WARN, detail=f"unknown ({error.strerror})", remedy=remedy)
+    detail = f"{kind} ({device})"
+    if kind in _IN_MEMORY:
+        return Check(name="file system", verdict=WARN, detail=f"{detail} keeps files in memory", remedy=_LOCAL_DISK)
+    if kind in _FAR or kind.startswith("fuse"):
+        return Check(name="file system", verdict=WARN, detail=f"{detail} is not a local disk", remedy=_LOCAL_DISK)
+    return Check(name="file system", verdict=PASS, detail=detail)
+
+
+def mounted(directory: Path, mountinfo: str) -> tuple[str, str]:
+    """(kind, device) of the file system a directory is on, from the text of /proc/self/mountinfo."""
+    place, best, found = directory.resolve(), -1, ("unknown", "?")
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        point = Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), before.split()[4]))  # \040 is a blank
+        if (point == place or point in place.parents) and len(point.parts) >= best:
+            best, found = len(point.parts), (after.split()[0], after.split()[1])
+    return found
+
+
 def storage(directory: Path) -> list[Check]:
     """Whether scratch can be written, read back past the page cache, and how much room there is."""
     place = directory if directory.exists() else directory.absolute().parent
@@ -167,6 +211,7 @@ def storage(directory: Path) -> list[Check]:
             Check(name="storage.dir", verdict=FAIL, detail=f"{shown}: {os.strerror(error.errno or 0)}", remedy=remedy)
         ]
     checks = [Check(name="storage.dir", verdict=PASS, detail=f"{shown}, a file was written and read back")]
+    checks.append(file_system(place))
     if direct is None:
         checks.append(Check(name="O_DIRECT", verdict=PASS, detail=f"{BLOCK_BYTES} bytes written and read back"))
     else:

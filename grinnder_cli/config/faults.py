@@ -12,8 +12,8 @@ ERRORS = ("EIO", "ENOSPC", "EAGAIN", "EINTR", "EDQUOT", "EFBIG", "EBADF", "EINVA
 MOST_RULES = 16
 """As many as a native queue keeps."""
 
-_RULE = re.compile(r"(?P<op>[a-z]+):(?P<which>\*|\d+(?:-\d*)?):(?P<effect>[A-Za-z]+)(?:\*(?P<times>\d+))?"
-                   r"(?:[=:](?P<value>-?\d+)(?:ms)?)?", re.ASCII)  # fmt: skip
+_RULE = re.compile(r"(?P<op>[a-z]+):(?P<which>\*|\d{1,18}(?:-\d{0,18})?):(?P<effect>[A-Za-z]+)"
+                   r"(?:\*(?P<times>\d{1,18}))?(?:[=:](?P<value>-?\d{1,18})(?:ms)?)?", re.ASCII)  # fmt: skip
 _EXAMPLES = "write:17:EIO, read:3-:short=1, write:5:EAGAIN*100, read:*:delay=5ms, all:*:reorder"
 
 

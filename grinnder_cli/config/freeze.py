@@ -88,7 +88,7 @@ def load(path: Path) -> RunConfig:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the configuration {path}: {getattr(error, 'strerror', error)}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path} holds no configuration (a mapping of keys to values)")
@@ -137,7 +137,7 @@ def _convert(key: str, value: Any, hint: Any, choices: tuple[str, ...]) -> Any:
     accepted = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
     if isinstance(value, bool) and "off" in choices:
         return "on" if value else "off"  # YAML 1.1 reads a bare on/off as a boolean
-    if isinstance(value, str) and int in accepted and value.isascii() and value.isdigit():
+    if isinstance(value, str) and int in accepted and value.isascii() and value.isdigit() and len(value) < 20:
         return int(value)
     if float in accepted and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

@@ -42,10 +42,21 @@ def data_dir(config: DataConfig) -> Path:
     cache = _user_cache()
     if cache is not None and _can_create(cache / "grinnder"):
         return cache / "grinnder"
-    fallback = Path(tempfile.gettempdir()) / f"grinnder-{os.getuid()}"
+    fallback = _without_home()
     if fallback.is_symlink() or (fallback.exists() and fallback.stat().st_uid != os.getuid()):
         raise EnvironmentProblem(f"{fallback} belongs to another user and there is no writable home; set data.dir")
     return fallback
+
+
+def homeless_note(config: DataConfig, folder: Path) -> str:
+    """What to say where `folder`, which `data_dir` returned, stands in for a home; else ""."""
+    if config.dir or os.environ.get("GRINNDER_DATA") or folder != _without_home():
+        return ""
+    return f"no home directory that can be written to: stores go to {folder}; set data.dir to keep them elsewhere"
+
+
+def _without_home() -> Path:
+    return Path(tempfile.gettempdir()) / f"grinnder-{os.getuid()}"
 
 
 def _user_cache() -> Path | None:

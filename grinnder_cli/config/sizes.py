@@ -11,6 +11,8 @@ _FACTOR = {"": 1, "b": 1} | {
 }
 _PATTERN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
 _LARGEST = 2**63 - 1
+_LONGEST = 100
+"""Characters: Python itself refuses numbers of thousands of digits."""
 
 
 def parse_size(text: str | int, key: str) -> int:
@@ -23,7 +25,7 @@ def parse_size(text: str | int, key: str) -> int:
     Raises:
         ConfigError: not a size, not positive, or past 2^63.
     """
-    match = _PATTERN.fullmatch(str(text).strip())
+    match = _PATTERN.fullmatch(str(text).strip()) if len(str(text)) <= _LONGEST else None
     factor = _FACTOR.get(match[2].lower()) if match else None
     if match is None or factor is None:
         raise ConfigError(f"{key}={text} is not a size; write bytes (33554432) or a unit: 512MiB, 8GiB, 8GB")

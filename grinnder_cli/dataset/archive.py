@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import google_crc32c
 import numpy as np
 
+from grinnder_cli.dataset.arrays import UNREADABLE
 from grinnder_cli.errors import DataError, DoesNotFit, EnvironmentProblem
 from grinnder_cli.kill import kill_point
 
@@ -248,7 +249,7 @@ def open_archive(path: Path, *, whole: bool = False, unread: bool = False) -> di
         files = {str(name): (int(entry["bytes"]), list(entry["crc32c"])) for name, entry in manifest["files"].items()}
         facts = dict(manifest["facts"])
         intact = manifest["crc32c"] == _manifest_crc(manifest)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         intact = False
     if not intact:
         raise DataError(f"store manifest {path / MANIFEST} is damaged; {remedy}")
@@ -257,13 +258,17 @@ def open_archive(path: Path, *, whole: bool = False, unread: bool = False) -> di
         file = path / name
         if Path(name).name != name:
             raise DataError(f"store manifest {path / MANIFEST} names a file outside the store; {remedy}")
-        if not file.is_file() or file.stat().st_size != size:
+        try:
+            found = file.stat().st_size if file.is_file() else None
+        except OSError:  # a name that no file can have
+            found = None
+        if found != size:
             raise DataError(f"store file {file} is missing or not {size} bytes long; {remedy}")
         sample = None if small or not crcs else {0, len(crcs) // 2, len(crcs) - 1}
         if unread:
             continue
         try:
-            sound = all(crcs[block] == crc for block, crc in checksums(file, sample))
+            sound = all(block < len(crcs) and crcs[block] == crc for block, crc in checksums(file, sample))
         except OSError as error:
             raise DataError(f"store file {file} cannot be read ({error.strerror}); {remedy}") from None
         if not sound:
@@ -272,5 +277,15 @@ def open_archive(path: Path, *, whole: bool = False, unread: bool = False) -> di
 
 
 def array(path: Path, name: str) -> np.ndarray:
-    """Memory-map an array that `Writer.array` or `Writer.stream` wrote."""
-    return np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+    """Memory-map an array that `Writer.array` or `Writer.stream` wrote.
+
+    Raises:
+        DataError: it is missing, or no array: the manifest's checksums were made to fit.
+    """
+    file = path / f"{name}.npy"
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)
+    except UNREADABLE as error:
+        raise DataError(
+            f"store file {file} is damaged ({type(error).__name__}); delete {path} and run again"
+        ) from error

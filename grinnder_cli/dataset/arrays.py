@@ -1,5 +1,6 @@
 """`Arrays`: named arrays on disk as streams, whether they are members of an .npz or .npy files of a folder."""
 
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,20 @@ from typing import Protocol
 import numpy as np
 
 from grinnder_cli.dataset.source import BLOCK_BYTES
+
+UNREADABLE = (
+    ValueError,
+    EOFError,
+    OSError,
+    TypeError,
+    KeyError,
+    OverflowError,
+    SyntaxError,
+    tokenize.TokenError,
+    RecursionError,
+    MemoryError,
+)
+"""What numpy raises where a .npy is damaged: it reads the header as Python source, and believes its sizes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

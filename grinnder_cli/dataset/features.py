@@ -35,16 +35,26 @@ def clean_features(source: Source, normalize: bool, check: Callable[[], None]) -
     Raises:
         DataError: a value is NaN or infinite; names row and column.
     """
-    row = 0
+    row, kept = 0, stored_type(source)
     for block in source.feature_blocks():
         check()
         if block.dtype.kind == "f":
+            block = _narrowed(block, kept)
             _check_finite(block, row, source.where)
         if normalize:
             sums = block.sum(axis=1, dtype=np.float64, keepdims=True)
-            block = block / np.where(sums == 0, 1.0, sums)
+            block = _narrowed(block / np.where(sums == 0, 1.0, sums), kept)
+            _check_finite(block, row, source.where)
         yield block
         row += len(block)
+
+
+def _narrowed(block: np.ndarray, kept: np.dtype) -> np.ndarray:
+    """As the store will have it: what is too large for its type is infinite, and must be found so."""
+    if kept.itemsize >= block.itemsize:
+        return block
+    with np.errstate(over="ignore"):
+        return block.astype(kept)
 
 
 def _check_finite(block: np.ndarray, first_row: int, where: str) -> None:

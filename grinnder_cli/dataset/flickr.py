@@ -55,8 +55,8 @@ def _labels(path: Path, nodes: int) -> np.ndarray:
     width = len(next(iter(classes.values()))) if multi else 0
     y = np.full((nodes, width) if multi else nodes, -1, np.int8 if multi else np.int64)
     for key, value in classes.items():
-        if not key.isdecimal() or int(key) >= nodes:
-            raise DataError(f"{path}: '{key}' is no node; ids must lie in 0..{nodes - 1}")
+        if not key.isdecimal() or len(key) > 18 or int(key) >= nodes:
+            raise DataError(f"{path}: '{key[:20]}' is no node; ids must lie in 0..{nodes - 1}")
         try:
             whole = {*value} <= {0, 1} and len(value) == width if multi else isinstance(value, int)
             if not whole:
@@ -77,11 +77,18 @@ def _splits(path: Path) -> dict[str, np.ndarray]:
     return {f"{name}_idx": ids for name, ids in zip(NAMES, lists, strict=True)}
 
 
+def _length(adjacency: NpzFile, key: str) -> int:
+    header = adjacency.header(key)
+    if len(header.shape) != 1 or header.dtype.kind not in "iu":
+        raise corrupt(adjacency.path, f"{key} has shape {header.shape} and type {header.dtype}, not a row of integers")
+    return header.shape[0]
+
+
 def _edge_blocks(adjacency: NpzFile, nodes: int) -> Iterator[EdgeBlock]:
     """Row -> column; the rows of a block of columns are found in indptr."""
     indptr = adjacency.read("indptr").astype(np.int64)
-    edges = adjacency.header("indices").shape[0]
-    if len(indptr) != nodes + 1 or indptr[0] != 0 or indptr[-1] != edges or (np.diff(indptr) < 0).any():
+    edges = _length(adjacency, "indices")
+    if len(indptr) != nodes + 1 or nodes < 0 or indptr[0] != 0 or indptr[-1] != edges or (np.diff(indptr) < 0).any():
         raise corrupt(adjacency.path, f"indptr does not run from 0 to {edges} over {nodes} rows")
     first = 0
     for columns in adjacency.items("indices", 0, edges, BLOCK_BYTES // 8):
@@ -95,13 +102,13 @@ def _open(config: DatasetConfig) -> Iterator[Source]:
     adjacency_path, feature, classes, roles = _find(config)
     with NpzFile(adjacency_path) as adjacency:
         x = open_npy(feature)
-        nodes = adjacency.header("indptr").shape[0] - 1
+        nodes = _length(adjacency, "indptr") - 1
         if x.ndim != 2 or len(x) != nodes:
             raise DataError(f"{feature} has shape {x.shape}, {adjacency_path.name} {nodes} rows; fetch both again")
         yield Source(
             where=str(adjacency_path.parent),
             num_nodes=nodes,
-            num_edges=adjacency.header("indices").shape[0],
+            num_edges=_length(adjacency, "indices"),
             edge_blocks=lambda: _edge_blocks(adjacency, nodes),
             feature_shape=x.shape,
             feature_dtype=np.dtype(np.float32),
@@ -114,7 +121,7 @@ def _open(config: DatasetConfig) -> Iterator[Source]:
 def _sizes(config: DatasetConfig) -> Sizes:
     adjacency_path, _, classes, roles = _find(config)
     with NpzFile(adjacency_path) as adjacency:
-        nodes, edges = adjacency.header("indptr").shape[0] - 1, adjacency.header("indices").shape[0]
+        nodes, edges = _length(adjacency, "indptr") - 1, _length(adjacency, "indices")
     read = _JSON_GROWTH * max(classes.stat().st_size, roles.stat().st_size)
     return Sizes(num_nodes=nodes, num_edges=edges, reader_bytes=16 * nodes, label_bytes=read + 16 * nodes)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from grinnder_cli.dataset.arrays import Header
+from grinnder_cli.dataset.arrays import UNREADABLE, Header
 from grinnder_cli.dataset.loader import corrupt
 from grinnder_cli.dataset.source import rows_per_block
 from grinnder_cli.errors import DataError
@@ -36,7 +36,7 @@ def open_npy(path: Path) -> np.ndarray:
         raise corrupt(path, "it does not start as a .npy file does")
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except UNREADABLE as error:
         if "Python objects" in str(error):
             raise DataError(f"{path} holds pickled Python objects, never loaded; save it as plain numbers") from error
         raise corrupt(path, error) from error

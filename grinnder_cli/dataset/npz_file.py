@@ -4,6 +4,7 @@ numpy decompresses a whole member at every access; here a member is read front t
 features larger than memory pass through. Every failure of the archive is a DataError that names it.
 """
 
+import lzma
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -12,11 +13,11 @@ from typing import IO
 
 import numpy as np
 
-from grinnder_cli.dataset.arrays import Header
+from grinnder_cli.dataset.arrays import UNREADABLE, Header
 from grinnder_cli.dataset.source import BLOCK_BYTES, rows_per_block
 from grinnder_cli.errors import DataError
 
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OSError)
+_UNREADABLE = (*UNREADABLE, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError)
 
 
 def _skip(stream: IO[bytes], count: int) -> None:
@@ -122,6 +123,8 @@ class NpzFile:
                     if not count:
                         stream.read(1)  # at the end of a member zipfile compares its checksum
                     yield np.frombuffer(data, dtype=header.dtype)
+        except MemoryError:  # sizes were compared: it is this machine's, not the file's
+            raise
         except _UNREADABLE as error:
             raise self._corrupt(key, error) from error
 

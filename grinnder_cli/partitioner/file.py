@@ -6,6 +6,7 @@ import numpy as np
 
 from grinnder_cli.config.schema import PartitionerConfig
 from grinnder_cli.dataset.graph import Graph
+from grinnder_cli.dataset.npy_file import open_npy
 from grinnder_cli.errors import ConfigError, DataError
 from grinnder_cli.partitioner.watch import Check, Told, unwatched
 
@@ -18,13 +19,13 @@ def _read(path: Path) -> np.ndarray:
     """
     try:
         if path.suffix == ".npy":
-            ids = np.load(path, allow_pickle=False)
+            ids = open_npy(path)
         else:
             lines = path.read_text().split()
             ids = np.array(lines, dtype=np.int64) if lines else np.empty(0, np.int64)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; check partitioner.path") from error
-    except (ValueError, EOFError, OverflowError) as error:
+    except (ValueError, OverflowError) as error:
         raise DataError(f"{path} must hold one integer part id per line, or be a .npy of integers ({error})") from error
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise DataError(f"{path} has type {ids.dtype} and shape {ids.shape}; it must be one integer per node")

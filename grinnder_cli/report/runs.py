@@ -91,7 +91,7 @@ def read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error}); leave that run out or run it again") from error
     if not isinstance(data, dict):
         raise DataError(f"{path} is damaged (not a JSON object); leave that run out or run it again")

@@ -79,7 +79,10 @@ def make_runner(
     if config.storage.quota is not None:
         quota, needs = units.parse_size(config.storage.quota, "storage.quota"), scratch_bytes(plan) if plan else 0
         if needs > quota:
-            raise DoesNotFit(f"scratch needs {needs} bytes, storage.quota={config.storage.quota} allows {quota}")
+            raise DoesNotFit(
+                f"scratch needs {needs} bytes, storage.quota={config.storage.quota} allows {quota}; "
+                f"set storage.quota={needs} or more, or raise memory.host"
+            )
     backend = open_backend(config.storage, scratch)
     stack.callback(backend.close)
     if plan is None:

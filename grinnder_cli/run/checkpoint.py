@@ -4,7 +4,6 @@
 fsynced, the manifest last, then renamed.
 """
 
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from grinnder_cli.run.checkpoint_files import (
     encode,
     optimizer_of,
     read,
+    state_of,
     tensors_of,
     verified,
 )
@@ -161,7 +161,7 @@ def _load(path: Path, epoch: int, warnings: tuple[str, ...] = ()) -> Checkpoint:
         epoch=epoch,
         weights=tensors_of(path / WEIGHTS, contents[WEIGHTS]),
         optimizer=optimizer_of(path / OPTIMIZER, contents[OPTIMIZER]),
-        state=json.loads(contents[STATE])["state"],
+        state=state_of(path / STATE, contents[STATE]),
         warnings=warnings,
     )
 

@@ -20,6 +20,8 @@ WEIGHTS, OPTIMIZER, STATE, MANIFEST = "weights.safetensors", "optimizer.safetens
 SCHEMA = 1
 FINISHED = re.compile(r"epoch-(\d{6,})")
 """A checkpoint's directory."""
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading JSON of another form than ours can raise."""
 
 
 def encode(
@@ -40,9 +42,20 @@ def encode(
 
 def optimizer_of(path: Path, data: bytes) -> dict[str, Any]:
     """The optimizer's state dict in the bytes of `path`."""
+    tensors = tensors_of(path, data)
     header_bytes = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + header_bytes])
-    return unflatten(tensors_of(path, data), header["__metadata__"]["optimizer"])
+    try:
+        return unflatten(tensors, json.loads(data[8 : 8 + header_bytes])["__metadata__"]["optimizer"])
+    except _MALFORMED as error:
+        raise DataError(f"{path} has no state of an optimizer ({type(error).__name__})") from error
+
+
+def state_of(path: Path, data: bytes) -> dict[str, Any]:
+    """What the training loop handed to `save`, in the bytes of `path`."""
+    try:
+        return dict(json.loads(data)["state"])
+    except _MALFORMED as error:
+        raise DataError(f"{path} is damaged ({type(error).__name__})") from error
 
 
 def verified(path: Path) -> dict[str, bytes]:
@@ -52,7 +65,7 @@ def verified(path: Path) -> dict[str, bytes]:
         manifest = json.loads(read(manifest_path))
         schema, epoch, files = manifest["schema"], manifest["epoch"], manifest["files"]
         records = {name: (int(files[name]["bytes"]), str(files[name]["crc32c"])) for name in files}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _MALFORMED as error:
         raise DataError(f"{manifest_path} is damaged ({type(error).__name__})") from error
     if schema != SCHEMA:
         raise DataError(f"{manifest_path} has schema {schema!r}, this version reads {SCHEMA}")

@@ -152,7 +152,7 @@ class RunDirectory:
     def _lock_record(self) -> dict[str, object]:
         try:
             data = json.loads((self.path / ".lock").read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return data if isinstance(data, dict) else {}
 

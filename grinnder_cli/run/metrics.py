@@ -1,6 +1,5 @@
 """metrics.csv: one row per epoch, at full precision, on disk before the next epoch starts."""
 
-import csv
 import io
 import os
 from dataclasses import astuple, dataclass, fields
@@ -80,12 +79,14 @@ class MetricsFile:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return []
+        except ValueError as error:
+            raise DataError(f"{self.path} is damaged ({error}); start a new run") from error
         header, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
         if not header and not lines:
             return []
         if header != ",".join(COLUMNS):
             raise DataError(f"{self.path} has other columns than this version writes; start a new run")
-        return [self._parse(number, cells) for number, cells in enumerate(csv.reader(lines), start=2)]
+        return [self._parse(number, line.split(",")) for number, line in enumerate(lines, start=2)]
 
     def keep_until(self, epoch: int) -> None:
         """Drop rows after `epoch` and a torn last line; used when a run resumes from `epoch`'s checkpoint."""

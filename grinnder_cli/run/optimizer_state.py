@@ -73,7 +73,7 @@ def unflatten(tensors: Mapping[str, Tensor], text: str) -> dict[str, Any]:
 
     try:
         return decode(json.loads(text))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
             f"the optimizer state of the checkpoint is malformed ({type(error).__name__}: {error})"
         ) from error

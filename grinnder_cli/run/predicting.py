@@ -101,7 +101,12 @@ def _with_parts(config: RunConfig, run: RunDirectory) -> RunConfig:
     """The parts the run was trained with: they decide the order of sums."""
     if config.parts != "auto" or not run.summary_json.is_file() or config.method.name in ("inmemory", "pyg"):
         return config
-    return replace(config, parts=int(json.loads(run.summary_json.read_text(encoding="utf-8"))["parts"]))
+    try:
+        return replace(config, parts=int(json.loads(run.summary_json.read_text(encoding="utf-8"))["parts"]))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise DataError(
+            f"{run.summary_json} is damaged ({type(error).__name__}); set parts as the run had it"
+        ) from error
 
 
 def _names(prepared: Prepared) -> Any:

@@ -84,7 +84,7 @@ def recall(memo: Memo) -> tuple[dict[str, Any] | None, str]:
         version, machine, facts = data["version"], data["machine"], data["facts"]
     except FileNotFoundError:
         return None, again
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None, f"{memo.path} cannot be read; {again}"
     if version != VERSION:
         return None, f"{memo.path} is of another version; {again}"

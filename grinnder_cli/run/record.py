@@ -4,6 +4,7 @@ import statistics
 from typing import Any
 
 from grinnder_cli.config import sizes as units
+from grinnder_cli.config.paths import homeless_note
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.executor.planned import scratch_bytes
 from grinnder_cli.executor.result import EpochResult
@@ -159,6 +160,9 @@ def first_screen(
     native, why = native_status()
     if not native:
         progress.warn(why)
+    homeless = homeless_note(config.data, prepared.data_dir)
+    if homeless:
+        progress.warn(homeless)
     learnt = f"{graph.num_classes} classes"
     if graph.regression:
         learnt = "a value per node" if graph.num_classes == 1 else f"{graph.num_classes} values per node"

@@ -60,7 +60,7 @@ def read(path: Path) -> Status:
         data = json.loads(path.read_text(encoding="utf-8"))
         known = {f.name for f in fields(Status)}
         return Status(**{key: value for key, value in data.items() if key in known})
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is missing or damaged; the run must be started anew") from error
 
 

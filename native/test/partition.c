@@ -9,6 +9,11 @@ typedef struct {
     int32_t *idx;
 } graph;
 
+static void drop(graph g) {
+    free(g.ptr);
+    free(g.idx);
+}
+
 /* side x side nodes, edges to the right and down only: directed on purpose. */
 static graph grid(int64_t side) {
     graph g = {side * side, 0, array(side * side + 1, 8), array(2 * side * side, 4)};
@@ -91,5 +96,7 @@ int main(void) {
     memset(&progress, 0, sizeof progress);
     progress.stop = 1;
     CHECK(grinnder_partition_run(large.n, large.edges, large.ptr, large.idx, &o, part, &progress) == -ECANCELED);
+    drop(g), drop(empty), drop(bare), drop(large);
+    free(one), free(many), free(part);
     return 0;
 }

@@ -138,6 +138,15 @@ def test_a_limit_that_nothing_fits_names_the_smallest_that_works(tmp_path):
     assert grinnder(tmp_path, *words, f"memory.host={least}", **REAL).returncode == 0
 
 
+def test_a_quota_that_nothing_fits(tmp_path):
+    """Before the first epoch, with both numbers; the same run fits the number it names."""
+    words = ["train", "dataset=karate", "parts=4", "epochs=1", "cache=none"]
+    line = refuse(tmp_path, *words, "storage.quota=1KiB", code=5, says=r"scratch needs \d+ bytes, storage.quota=1KiB")
+    assert not list(tmp_path.glob("results/runs/*/*/metrics.csv"))
+    needs = re.search(r"needs (\d+) bytes", line)[1]
+    assert grinnder(tmp_path, *words, f"storage.quota={needs}", **REAL).returncode == 0
+
+
 def test_what_cannot_fit_is_refused_before_anything_is_made(tmp_path):
     """A graph whose parts would take minutes: in seconds, with an estimate of what works, and nothing left behind."""
     words = ["dataset=sbm", "dataset.num_nodes=4000000", "dataset.num_edges=80000000", "epochs=1"]

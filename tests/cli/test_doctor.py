@@ -25,8 +25,8 @@ def verdicts(capsys, *argv: str) -> tuple[int, dict[str, dict[str, str]]]:
 def test_a_usable_directory_passes_and_is_left_as_it_was(tmp_path, capsys):
     _, checks = verdicts(capsys, f"storage.dir={tmp_path}")
     assert checks["kernel"]["verdict"] == checks["python"]["verdict"] == checks["storage.dir"]["verdict"] == "PASS"
-    assert {"memory", "memlock", "O_DIRECT", "free space", "io_uring", "GPU", "GDS", "kvikio",
-            "native library"} <= checks.keys()  # fmt: skip
+    assert {"memory", "memlock", "open files", "file system", "O_DIRECT", "free space", "io_uring", "GPU", "GDS",
+            "kvikio", "native library"} <= checks.keys()  # fmt: skip
     assert list(tmp_path.iterdir()) == []
     for check in checks.values():
         assert check["remedy"] or check["verdict"] == "PASS"
@@ -117,6 +117,35 @@ def test_little_memory_is_said_with_its_source(monkeypatch):
         found = machine.memory()
         assert found.verdict == verdict and "/sys/fs/cgroup/x/memory.max" in found.detail
         monkeypatch.undo()
+
+
+def test_few_open_files_is_a_warning(monkeypatch):
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda which: (256, 4096))
+    found = machine.open_files()
+    assert (
+        found.verdict == "WARN"
+        and "256" in found.detail
+        and "ulimit -n 1024" in found.remedy
+        and "4096" in found.remedy
+    )
+
+
+MOUNTS = r"""
+22 1 0:21 / / rw - ext4 /dev/vda rw
+31 22 0:30 / /dev/shm rw shared:2 - tmpfs tmpfs rw
+32 22 0:31 / /my\040disk rw - nfs4 server:/x rw
+33 22 0:32 / /dev/shm/over rw - xfs /dev/nvme0n1 rw
+""".strip()
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "device"),
+    [("/", "ext4", "/dev/vda"), ("/dev/shm", "tmpfs", "tmpfs"), ("/dev/shm/a/b", "tmpfs", "tmpfs"),
+     ("/dev/shmall", "ext4", "/dev/vda"), ("/my disk/a", "nfs4", "server:/x"),
+     ("/dev/shm/over/z", "xfs", "/dev/nvme0n1")],
+)  # fmt: skip
+def test_the_file_system_of_a_directory(place, kind, device):
+    assert machine.mounted(Path(place), MOUNTS) == (kind, device)
 
 
 def test_unknown_words_are_refused():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from grinnder_cli.config.paths import conf_dir, data_dir
+from grinnder_cli.config.paths import conf_dir, data_dir, homeless_note
 from grinnder_cli.config.schema import DataConfig
 from grinnder_cli.errors import EnvironmentProblem
 
@@ -35,6 +35,8 @@ def fallback(tmp_path):
 def test_no_home_at_all(monkeypatch, tmp_path):
     monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no passwd entry")))
     assert data_dir(DataConfig()) == fallback(tmp_path)
+    assert f"stores go to {fallback(tmp_path)}; set data.dir" in homeless_note(DataConfig(), fallback(tmp_path))
+    assert homeless_note(DataConfig(dir="x"), Path("x")) == homeless_note(DataConfig(), tmp_path / "home") == ""
 
 
 def test_home_that_cannot_be_written(monkeypatch, tmp_path):

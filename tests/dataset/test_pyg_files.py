@@ -143,3 +143,13 @@ def test_graphsaint_multi_label(tmp_path):
     assert graph.multi_label and graph.num_classes == 3
     assert (graph.y[node] == -1).all() and np.array_equal(np.delete(graph.y, node, 0), np.delete(y, node, 0))
     assert "1 of 12 test nodes have no label and are left out" in graph.notes
+
+
+def test_a_value_too_large_for_the_store_is_found(tmp_path):
+    """The files have float64, the store float32: what becomes infinite on the way is named."""
+    folder = trees.graphsaint(tmp_path / "flickr", TINY, {str(i): int(c) for i, c in enumerate(TINY.y)})
+    x = np.array(TINY.x, np.float64)
+    x[7, 2] = 1e300
+    np.save(folder / "raw" / "feats.npy", x)
+    with pytest.raises(DataError, match=r"x\[7, 2\] .* is inf; features must be finite"):
+        dataset.load(DatasetConfig(name="flickr", path=str(folder)), tmp_path / "data")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import counts
 import lab
 import pytest
 import restart
@@ -23,3 +24,10 @@ def unbroken(config) -> Path:
     run = restart.new_run(config)
     assert restart.work(run) == 0
     return run.path
+
+
+def pytest_terminal_summary(terminalreporter):
+    if counts.FULL:
+        terminalreporter.section("went through", sep="-")
+        for what, number in sorted(counts.counts.items()):
+            terminalreporter.line(f"{number:6}  {what}")

@@ -10,7 +10,11 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections import Counter
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+
+from counts import counts
 
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.run import status
@@ -19,6 +23,8 @@ from grinnder_cli.run.directory import RunDirectory
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["grinnder_cli.run.training"])
 KILLED = -signal.SIGKILL
+_kills: Counter[Path] = Counter()
+"""Of each run, not yet survived."""
 COMPARED = ("epoch", "train_loss", "train_acc_pct", "val_acc_pct", "test_acc_pct")
 
 
@@ -29,22 +35,34 @@ def work(run: RunDirectory, *, resume: bool = False, at: str = "", data: Path | 
         at: a kill point, as in GRINNDER_KILL_AT.
         data: the directory of stores, GRINNDER_DATA.
     """
-    return _in_a_process(run, ["--resume"] if resume else [], at, data)
+    code = ended(start(run, resume=resume, at=at, data=data))
+    _kills[run.path] += code == KILLED
+    return code
+
+
+def start(run: RunDirectory, *, resume: bool = False, at: str = "", data: Path | None = None) -> BaseProcess:
+    """The same, not waited for."""
+    return _process(run, ["--resume"] if resume else [], at, data)
+
+
+def ended(process: BaseProcess) -> int:
+    """Its exit code, waited for."""
+    process.join(200)
+    assert process.exitcode is not None, "the worker hangs"
+    return process.exitcode
 
 
 def predict(run: RunDirectory, request: str, *, at: str = "") -> int:
     """The same of a worker that predicts."""
-    return _in_a_process(run, ["--predict", request], at, None)
+    return ended(_process(run, ["--predict", request], at, None))
 
 
-def _in_a_process(run: RunDirectory, words: list[str], at: str, data: Path | None) -> int:
+def _process(run: RunDirectory, words: list[str], at: str, data: Path | None) -> BaseProcess:
     log = run.path / "stderr.txt"
     data_dir = str(data or os.environ["GRINNDER_DATA"])
     process = FORKS.Process(target=_worker, args=([str(run.path), *words], at, data_dir, str(log)))
     process.start()
-    process.join(200)
-    assert process.exitcode is not None, "the worker hangs"
-    return process.exitcode
+    return process
 
 
 def _worker(argv: list[str], at: str, data_dir: str, log: str) -> None:
@@ -92,5 +110,6 @@ def check_same(run: Path, unbroken: Path, epochs: int = 6) -> None:
     assert weights(run, epochs) == weights(unbroken, epochs)
     assert curve(run) == curve(unbroken)
     assert len(curve(run)) == epochs
-    ended = status.read(run / "status.json")
-    assert (ended.state, ended.exit_code, ended.epoch) == ("complete", 0, epochs)
+    found = status.read(run / "status.json")
+    assert (found.state, found.exit_code, found.epoch) == ("complete", 0, epochs)
+    counts["kills survived"] += _kills.pop(run, 0)

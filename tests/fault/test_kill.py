@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import restart
+from counts import counts, full_only
 from grinnder_process import ROOT, start, wait_for
 
 from grinnder_cli.config import freeze
@@ -28,6 +29,16 @@ POINTS = [
     "checkpoint_before_rename:2", "checkpoint_after_rename:3", "checkpoint_before_delete:1", "before_summary:1",
 ]  # fmt: skip
 
+MORE_POINTS = [
+    *(f"visit:{n}" for n in range(2, 100, 3)),
+    *(f"{name}:{n}" for name in ("before_step", "after_step", "before_metrics_row", "after_metrics_row")
+      for n in range(1, 7)),
+    *(f"checkpoint_after_file:{n}" for n in range(1, 13)),
+    *(f"{name}:{n}" for name in ("checkpoint_before_fsync", "checkpoint_before_rename", "checkpoint_after_rename")
+      for n in (1, 2, 3)),
+    *(f"{store}_after_file:{n}" for store in ("graphs", "partitions", "operators") for n in range(1, 6)),
+]  # fmt: skip
+
 
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at(point, config, unbroken, tmp_path):
@@ -40,6 +51,12 @@ def test_killed_at(point, config, unbroken, tmp_path):
     assert not list(Path(config.storage.dir).iterdir()), "scratch was left behind"
     if data:
         assert not list(data.glob("*/.*.tmp")), "a half-written store was left behind"
+
+
+@full_only
+@pytest.mark.parametrize("point", MORE_POINTS)
+def test_killed_at_many_more(point, config, unbroken, tmp_path):
+    test_killed_at(point, config, unbroken, tmp_path)
 
 
 def test_killed_again_and_again(config, unbroken):
@@ -65,8 +82,15 @@ def test_stopped_at_random_moments(tmp_path):
     assert any(codes), "no signal met a living worker"
 
 
+@full_only
+@pytest.mark.timeout(1200)
+def test_killed_at_thirty_random_moments(tmp_path):
+    codes = stop_at_random(tmp_path, [signal.SIGKILL] * 30, seed=random.randrange(10**6), epochs=1200)
+    assert codes.count(137) >= 25, "most signals must have met a living worker"
+
+
 def stop_at_random(tmp_path: Path, signals: list[signal.Signals], *, seed: int, epochs: int = 120) -> list[int]:
-    """Exit codes of the stopped commands; run by hand with more signals for a longer proof."""
+    """Exit codes of the stopped commands."""
     print(f"seed {seed}")
     draw = random.Random(seed)
     words = ["train", "dataset=karate", "parts=4", "layers=2", "hidden=16", "model.dropout=0.5", "checkpoint.every=3",
@@ -98,6 +122,8 @@ def stop_at_random(tmp_path: Path, signals: list[signal.Signals], *, seed: int, 
     summaries = [json.loads((path / "summary.json").read_text()) for path in (run, unbroken.path)]
     for key in ("train_loss", "best_val_acc_pct", "test_acc_at_best_val_pct", "epochs"):
         assert summaries[0][key] == summaries[1][key], key
+    counts["kills survived"] += codes.count(137)
+    counts["requests to stop survived"] += codes.count(143)
     return codes
 
 

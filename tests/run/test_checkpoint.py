@@ -199,6 +199,8 @@ def test_only_damaged_ones_is_an_error_not_a_silent_start(tmp_path):
         '{"schema": 9, "epoch": 2, "files": {}}',
         '{"schema": 1, "epoch": 2, "files": {"../../x": {"bytes": 1, "crc32c": "0"}}}',
         '{"schema": 1, "epoch": 2, "files": {"weights.safetensors": []}}',
+        '{"schema": 1, "epoch": 2, "files": {"state.json": {"bytes": Infinity, "crc32c": "0"}}}',
+        "[" * 5000,
     ],
 )
 def test_any_manifest_gives_only_our_error(tmp_path, text):
