@@ -14,8 +14,8 @@ NATIVE_SOURCES := $(shell find native -type f)
 run: setup ## Train a GCN on a real graph, layer tensors on disk (experiment=debian_gcn)
 	$(VENV)/bin/grinnder train experiment=debian_gcn
 
-test: setup ## Run every test, those of the native code too
-	$(PYTHON) -m pytest $(ARGS)
+test: setup ## Run every test, those of the native code too, on up to four cores
+	$(PYTHON) -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-gpu: setup ## Run the tests that need a GPU; without one they skip and say why
 	GRINNDER_TEST_GPU=1 $(PYTHON) -m pytest -m requires_gpu -rs $(ARGS)

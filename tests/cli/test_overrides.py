@@ -54,7 +54,7 @@ def test_commas_of_a_sweep_stay_a_sweep():
         (["--config-dir"], "--config-dir needs a value"),
         (["seed=1,2"], "add -m for a sweep, or write \"seed='1,2'\""),
         (["epochs=[1"], "cannot read 'epochs=\\[1'"),
-        (["model=zzz"], "unknown model 'zzz'; known: gcn"),
+        (["model=zzz"], "unknown model 'zzz'; known: custom, gat, gcn, gin, mlp, sage"),
     ],
 )
 def test_refused_with_a_remedy(words, message):

@@ -30,7 +30,7 @@ SHAPES = {
     "evaluated every second epoch": {"dropout": 0.5, "eval_every": 2, "ax": "off"},
     "symmetric": {"dropout": 0.0, "undirected": True, "eval_every": 3},
 }
-WHOLE = ("directed, dropout", "forward shared with evaluation")
+WHOLE = ("directed, dropout",)
 """Shapes that meet every budget on every storage; the others meet three budgets on disk, to be quick
 (GRINNDER_FULL_MATRIX=1: all of them everything)."""
 
