@@ -40,11 +40,11 @@ class BatchSweeps:
     @torch.no_grad()
     def add(self, c: Tensor) -> None:
         """Take a stretch of the layer's input into the sums [r, W] (Chan, Golub, LeVeque 1979)."""
-        c = c.double()
+        c = c.to(torch.float64, copy=True)
         rows, mean = len(c), c.mean(0)
         total = self._rows + rows
         delta = mean - self._mean
-        self._squares += (c - mean).square().sum(0) + delta.square() * (self._rows * rows / total)
+        self._squares += c.sub_(mean).square_().sum(0) + delta.square() * (self._rows * rows / total)
         self._mean += delta * (rows / total)
         self._rows.copy_(total)
 

@@ -25,6 +25,9 @@ LOCAL_TEMPORARIES = 20
 """Arrays of one stretch that a stage and its gradient take at most: six are in use at once, the rest is what the
 allocator keeps of those before (measured: 14 to 19 together)."""
 
+BATCH_TEMPORARIES = 20
+"""The same of a batch norm besides, whose sums are in float64 (measured: up to 18)."""
+
 WEIGHT_COPIES = 10
 """Weights, gradients, two moments of Adam; a snapshot of all but gradients; the same again while it is saved."""
 
@@ -183,7 +186,8 @@ def _temporaries(program: Program) -> int:
     if isinstance(program, RegatherProgram):
         return program.temporaries_bytes()
     stretch = min(int(program.sizes.rows.max()), local_rows(program.model, program.itemsize))
-    return LOCAL_TEMPORARIES * stretch * program.model.widest * program.itemsize
+    arrays = LOCAL_TEMPORARIES + BATCH_TEMPORARIES * program.model.two_sweeps
+    return arrays * stretch * program.model.widest * program.itemsize
 
 
 def pyg_input_bytes(model: ModelSpec, nodes: int, edges: int, itemsize: int) -> int:
