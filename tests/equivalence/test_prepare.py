@@ -227,5 +227,5 @@ def test_too_little_memory_is_refused_before_anything_is_made(tmp_path, monkeypa
     with pytest.raises(DoesNotFit, match="needs about .* of host memory at parts=16 .*, 20.0 MiB allowed") as refused:
         prepare_run(config)
     assert not list(tmp_path.glob("graphs/*")), "refused in time"
-    needed = re.search(r"memory\.host=(\d+) or more", str(refused.value))[1]
+    needed = re.search(r"set memory\.host=(\d+)", str(refused.value))[1]
     assert prepare_run(replace(config, memory=MemoryConfig(host=needed))).graph.num_nodes == 400_000
