@@ -31,13 +31,12 @@ class Linear:
         return z if root is None else z.add_(root)
 
     def pull(self, own: Tensor, halo: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """(dY_l, gradient of a root weight's share of Z_l) of own rows, from dZ_l as `sink` made it."""
+        """(dY_l, own rows of dZ_l where a root weight made a share of Z_l) from dZ_l as `sink` made it."""
         stages = self._stages
         dy = self._sum(own, halo, None, None)
         if not stages.spec.family.root or stages.spec.layer(self._visit.step.layer).late(stages.ax):
             return dy, None
-        receive = self._nodes.receive
-        return dy, own if receive is None else own / receive[:, None]
+        return dy, own
 
     def sink(self, layer: int) -> Sink | None:
         """Where the visit's dZ_layer goes; None where it hands none on."""

@@ -251,7 +251,7 @@ class Stages:
 
         Args:
             dy: gradient of what was sent, so not scaled: the rows' scale is part of Local_{l-1}.
-            droot: gradient of a root weight's share of Z_l, where Local_{l-1} made it.
+            droot: own rows of dZ_l as handed on, where Local_{l-1} made a root weight's share of Z_l.
             index: l; Local_{l-1} is computed again from `z` and `before`.
             carry_grad: dC_l, what layer l's second reading returned for h_{l-1}.
             g: where the gradient behind the batch norm goes, if it has one; `settle` goes on from there.
@@ -270,7 +270,7 @@ class Stages:
                 c.requires_grad_()
             both = carry_grad is not None or droot is not None
             sent, h = self._activate(index - 1, c, bias, own, nodes, rows, epoch, True, both)
-            outputs, grads = [sent], [self._unsend(index, sent.detach(), dy[rows], _part(droot, rows))]
+            outputs, grads = [sent], [self._unsend(index, sent.detach(), dy[rows], _received(droot, nodes, rows))]
             if carry_grad is not None:
                 assert h is not None
                 outputs, grads = [*outputs, h], [*grads, carry_grad[rows]]
@@ -307,8 +307,9 @@ class Stages:
         for rows in self.stretches(len(dy)):
             h = self._cast(x[rows])
             _add_grad(self.model.weight(1), h, _times(dy[rows], nodes.send, rows))
-            if droot is not None:
-                _add_grad(self._root_weight(1), h, droot[rows])
+            root = _received(droot, nodes, rows)
+            if root is not None:
+                _add_grad(self._root_weight(1), h, root)
 
 
 def _plus(c: Tensor, bias: Tensor | None) -> Tensor:
@@ -321,6 +322,13 @@ def _times(x: Tensor, scale: Tensor | None, rows: slice) -> Tensor:
 
 def _part(x: Tensor | None, rows: slice) -> Tensor | None:
     return None if x is None else x[rows]
+
+
+def _received(dz: Tensor | None, nodes: Nodes, rows: slice) -> Tensor | None:
+    """The gradient of what nodes received: dZ without the receiver's scale, which is never 0."""
+    if dz is None or nodes.receive is None:
+        return _part(dz, rows)
+    return dz[rows] / nodes.receive[rows, None]
 
 
 @torch.no_grad()
