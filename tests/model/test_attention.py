@@ -1,7 +1,6 @@
 """Attention by pull against PyG's GATConv and plain autograd: native library, torch fallback."""
 
 import itertools
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,22 +18,6 @@ HEADER = Path(__file__).parents[2] / "native/include/grinnder_cpu.h"
 SHAPES = [(1, 1), (1, 3), (1, 64), (1, 65), (3, 1), (3, 3), (3, 64), (3, 65)]
 KEY = {"seed": 2**32 - 1, "stream": 13}
 NODES = 240
-
-
-@pytest.fixture(params=["native", "torch"])
-def backend(request, monkeypatch):
-    """Both implementations; the native one is built for the test where no installation has it."""
-    if request.param == "torch":
-        off = _native.NativeLibrary(reason="off for this test")
-        monkeypatch.setattr(attention, "cpu_library", lambda: off)
-    elif not kernels.native_status()[0]:
-        build = request.getfixturevalue("native_build")
-        shutil.copy(HEADER, build / "cpu")
-        monkeypatch.setenv("GRINNDER_LIB_DIR", str(build / "cpu"))
-        monkeypatch.delenv("GRINNDER_NO_NATIVE", raising=False)
-        _native.cpu_library.cache_clear()
-        assert kernels.native_status()[0], kernels.native_status()[1]
-    return request.param
 
 
 def multigraph(hub=10_000):

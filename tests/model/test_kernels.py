@@ -1,6 +1,5 @@
 """The kernels against float64 loops and each other: native library, torch fallback."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,22 +13,6 @@ from grinnder_cli.model.philox import keep_mask, philox
 
 WIDTHS = [1, 3, 47, 65, 128]
 HEADER = Path(__file__).parents[2] / "native/include/grinnder_cpu.h"
-
-
-@pytest.fixture(params=["native", "torch"])
-def backend(request, monkeypatch):
-    """Both implementations; the native one is built for the test where no installation has it."""
-    if request.param == "torch":
-        off = _native.NativeLibrary(reason="off for this test")
-        monkeypatch.setattr(kernels, "cpu_library", lambda: off)
-    elif not kernels.native_status()[0]:
-        build = request.getfixturevalue("native_build")
-        shutil.copy(HEADER, build / "cpu")
-        monkeypatch.setenv("GRINNDER_LIB_DIR", str(build / "cpu"))
-        monkeypatch.delenv("GRINNDER_NO_NATIVE", raising=False)
-        _native.cpu_library.cache_clear()
-        assert kernels.native_status()[0], kernels.native_status()[1]
-    return request.param
 
 
 def random_graph(rows=200, x_rows=150, seed=0):

@@ -1,14 +1,13 @@
 """The fused row-wise kernel against plain torch autograd: native library, torch fallback."""
 
 import itertools
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from grinnder_cli.model import _native, kernels, local
+from grinnder_cli.model import kernels
 from grinnder_cli.model.local import norm_act
 from grinnder_cli.model.philox import keep_mask
 
@@ -16,23 +15,6 @@ HEADER = Path(__file__).parents[2] / "native/include/grinnder_cpu.h"
 WIDTHS = [1, 3, 47, 65, 128, 256, 257, 1024]
 OPTIONS = ("bias", "gamma", "beta", "skip", "scale")
 KEY = {"seed": 2**32 - 1, "stream": 12}
-
-
-@pytest.fixture(params=["native", "torch"])
-def backend(request, monkeypatch):
-    """Both implementations; the native one is built for the test where no installation has it."""
-    if request.param == "torch":
-        off = _native.NativeLibrary(reason="off for this test")
-        for module in (kernels, local):
-            monkeypatch.setattr(module, "cpu_library", lambda: off)
-    elif not kernels.native_status()[0]:
-        build = request.getfixturevalue("native_build")
-        shutil.copy(HEADER, build / "cpu")
-        monkeypatch.setenv("GRINNDER_LIB_DIR", str(build / "cpu"))
-        monkeypatch.delenv("GRINNDER_NO_NATIVE", raising=False)
-        _native.cpu_library.cache_clear()
-        assert kernels.native_status()[0], kernels.native_status()[1]
-    return request.param
 
 
 @pytest.fixture
