@@ -23,8 +23,6 @@ from grinnder_cli.run import durable
 BLOCK_ROWS = 1 << 16
 """Rows written at a time."""
 
-SUFFIXES = {"npz": ".npz", "parquet": ".parquet"}
-
 
 class PredictionFile:
     """Columns being filled; use as a context manager, and call `finish` at the end.

@@ -29,10 +29,6 @@ ROOM_TO_GROW = 1.5
 """Address space of a buffer over what it was first asked for."""
 
 
-HUGE_PAGE = 2 << 20
-"""Bytes of a huge page; smaller buffers would be rounded up to one."""
-
-
 class Fence(Protocol):
     """Something a device does with a buffer's memory, to be waited for."""
 
