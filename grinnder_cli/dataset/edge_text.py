@@ -19,6 +19,9 @@ from grinnder_cli.errors import DataError
 _COMMENTS = b"#%"
 _HEADERS = {"src", "source", "from", "u", "node1", "head", "fromnodeid", "dst", "target", "to", "v", "node2", "tail",
             "tonodeid", "weight", "id", "id1", "id2", "start", "end"}  # fmt: skip
+MOST_ID_BYTES = 1024
+"""Of an id that is a word: all of a block take as much memory as its longest."""
+
 _REMAP = "; dataset.remap=true takes any numbers or words as ids"
 
 
@@ -121,6 +124,11 @@ def _word_edges(text: EdgeText) -> Iterator[EdgeBlock]:
                 shown = line.decode("utf-8", "replace").strip()[:60]
                 raise DataError(
                     f"{text.path}: line {lines.first + at} is '{shown}'; it must hold {text.columns} columns"
+                )
+            if max(map(len, words)) > MOST_ID_BYTES:
+                raise DataError(
+                    f"{text.path}: line {lines.first + at} has an id of {max(map(len, words))} bytes; "
+                    f"{MOST_ID_BYTES} are allowed"
                 )
             rows.append(words)
         if rows:

@@ -192,7 +192,7 @@ def _read_keys(
         src, dst = _whole(src, source, read), _whole(dst, source, read)
         _check_ids(src, dst, source, read)
         if weight is not None:
-            _check_weights(weight, source.where, read)
+            weight = _stored(weight, weight_dtype, source.where, read)
         read += len(src)
         if source.drop_loops:
             stays = src != dst
@@ -205,7 +205,7 @@ def _read_keys(
             yield keys, None
         else:
             assert weight is not None, f"{source.where}: weights promised"
-            yield keys, np.repeat(weight, copies).astype(weight_dtype, copy=False)
+            yield keys, np.repeat(weight, copies)
     assert read == source.num_edges, f"{source.where}: {read} edges read, {source.num_edges} promised"
 
 
@@ -239,11 +239,17 @@ def _check_ids(src: np.ndarray, dst: np.ndarray, source: Source, first: int) -> 
     raise DataError(f"{source.where}: edge {row} has id {wrong}, N={n}: ids must lie in 0..{n - 1}")
 
 
-def _check_weights(weight: np.ndarray, where: str, first: int) -> None:
-    bad = ~np.isfinite(weight)
+def _stored(weight: np.ndarray, dtype: np.dtype | None, where: str, first: int) -> np.ndarray:
+    """Weights in the type they are stored in, where they must be finite."""
+    with np.errstate(over="ignore"):
+        stored = weight if dtype is None else weight.astype(dtype, copy=False)
+    bad = ~np.isfinite(stored)
     if bad.any():
         at = int(bad.argmax())
-        raise DataError(f"{where}: edge_weight of edge {first + at} is {weight[at]}; weights must be finite")
+        raise DataError(
+            f"{where}: edge_weight of edge {first + at} is {weight[at]}; as {stored.dtype} it must be finite"
+        )
+    return stored
 
 
 def pairs(edge_index: np.ndarray, weight: np.ndarray | None = None) -> Iterator[EdgeBlock]:

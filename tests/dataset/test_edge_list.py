@@ -73,6 +73,7 @@ def test_small_blocks(load, monkeypatch):
         ("0 1\n2\n", "line 2 is '2'; it must hold 2 whole numbers"),
         ("0 1 2 3\n", r"'0 1 2 3' has 4 columns; a line must hold: source target \[weight\]"),
         ("0 1 0.5\n1 2 nan\n", "edge_weight of edge 1 is nan"),
+        ("0 1 0.5\n1 2 1e39\n", r"edge_weight of edge 1 is 1e\+39; as float32 it must be finite"),
         ("0 1\n9 2\n", "edge 1 has id 9, N=4"),
         ("0 1\n-1 2\n", "has id -1; ids must be at least 0"),
         ("1 2\n3 4\n", r"ids 1\.\.4, counted from 1; subtract 1, or dataset\.remap=true"),
@@ -123,6 +124,12 @@ def test_words_are_numbered_in_their_order(load, tmp_path):
     (tmp_path / "y.csv").write_text("name,label\neve,2\nann,0\n")
     with pytest.raises(DataError, match=r"y\.csv: no edge has a node called eve"):
         load("src,dst,weight\nzoë,ann,1.5\nann,bob,2\n", "edges.csv", remap=True, **settings)
+
+
+def test_a_word_without_end_is_no_id(load, tmp_path):
+    words = f"a,b\nb,{'c' * 2000}\n"
+    with pytest.raises(DataError, match="line 2 has an id of 2000 bytes; 1024 are allowed"):
+        load(words, "edges.csv", remap=True)
 
 
 def test_one_based_ids_are_numbered(load):

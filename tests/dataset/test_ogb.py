@@ -178,6 +178,15 @@ def test_a_broken_line_is_named(tmp_path, products):
         load(tmp_path, "products", products)
 
 
+def test_a_line_of_blanks_is_no_row(tmp_path, products):
+    path = next(products.rglob("node-label.csv.gz"))
+    with gzip.open(path) as file:
+        text = file.read()
+    with gzip.open(path, "wb") as file:
+        file.write(text.replace(b"\n", b"\n \n", 1))
+    assert np.array_equal(load(tmp_path, "products", products).y, TINY.y)
+
+
 def test_other_folders_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"dataset\.path"):
         dataset.fingerprint(DatasetConfig(name="products"))

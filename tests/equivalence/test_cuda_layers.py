@@ -55,7 +55,8 @@ def test_weights_do_not_depend_on_memory(graph, tmp_path, monkeypatch, method, s
         got = lab.run(with_device(replace(base, cache=replace(base.cache, name=cache)), share))
         assert lab.same_weights(got, want), (share, cache)
         assert got.measured == got.prepared.plan.total
-        assert got.bus[1] == bus_traffic(got.prepared.plan.program)
+        if cache == "none":  # else the next visit may find own rows on the device already
+            assert got.bus[1] == bus_traffic(got.prepared.plan.program)
     monkeypatch.setattr(CudaGpu, "pin", lambda self, address, nbytes: False)
     assert lab.same_weights(lab.run(with_device(replace(base, cache=replace(base.cache, name="opt")), 0.0)), want)
 
