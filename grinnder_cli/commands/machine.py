@@ -62,6 +62,7 @@ def examine(storage_dir: Path) -> list[Check]:
         python(),
         *packages(),
         native_library(),
+        io_library(),
         memory(),
         memlock(),
         open_files(),
@@ -131,6 +132,15 @@ def native_library() -> Check:
         detail = "not found (not built, or GRINNDER_NO_NATIVE=1): torch's slower kernels are used"
         return Check(name="native library", verdict=WARN, detail=detail, remedy="make native (needs a C++ compiler)")
     return Check(name="native library", verdict=PASS, detail=str(found[0]))
+
+
+def io_library() -> Check:
+    """Whether the library behind storage=uring was built; it needs liburing, so it can be missing alone."""
+    found = _lib.find("grinnder_io")
+    if found is None:
+        detail = "not found: storage=auto takes posix"
+        return Check(name="I/O library", verdict=WARN, detail=detail, remedy="install liburing-dev, then: make native")
+    return Check(name="I/O library", verdict=PASS, detail=str(found[0]))
 
 
 def memory() -> Check:
