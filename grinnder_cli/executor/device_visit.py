@@ -64,16 +64,20 @@ class DeviceVisit(Visit):
     def _read_own(self, action: Action) -> None:
         if action.do is Do.HIT and action.chunk in self.device.handed:
             self._handed = self.device.handed[action.chunk]
-            self._own = self._intake.take(action.nbytes)[: action.nbytes]
+            self._own = self._own_memory(action.nbytes)[: action.nbytes]
         else:
-            self._own = self._copied(action, self._whole)
+            self._own = self._copied(action, self._whole, self._own_memory(action.nbytes))
+
+    def _own_memory(self, nbytes: int) -> Tensor:
+        """Where own rows of what is exchanged go, whole blocks where they may come from storage directly."""
+        return self._intake.take(nbytes)
 
     def _receive(self, action: Action) -> None:
         self._halo = self._copied(action, self._inbox)
 
-    def _copied(self, action: Action, find: Callable[[Action], Buffer]) -> Tensor:
+    def _copied(self, action: Action, find: Callable[[Action], Buffer], memory: Tensor | None = None) -> Tensor:
         """The chunk's payload in device memory, once what is under way is done."""
-        memory = self._intake.take(action.nbytes)
+        memory = self._intake.take(action.nbytes) if memory is None else memory
         target = memory[: action.nbytes]
         if action.do in (Do.LOAD, Do.FETCH) and self.host.store.backend.device_memory:
             self._intake.read_directly(action, memory)
@@ -92,7 +96,7 @@ class DeviceVisit(Visit):
             return
         buffer, ours = self._source_now(action)
         if action.chunk.part == self.part:
-            self._own = self._intake.take(action.nbytes)[: action.nbytes]
+            self._own = self._own_memory(action.nbytes)[: action.nbytes]
             self._intake.upload(buffer, self._own)
         elif buffer.pinned >= action.nbytes:
             self._intake.await_chunk(action.chunk)
@@ -276,12 +280,20 @@ class DeviceVisit(Visit):
         assert rows is not None, f"the step does not write {name}, which it sends"
         return rows
 
-    def _download(self, buffer: Buffer, begin: int, source: Tensor) -> None:
-        """Copy out behind whatever still reads the buffer."""
+    def _behind_readers(self, buffer: Buffer) -> None:
+        """OUT goes on once nothing reads the buffer any more."""
         for fence in buffer.read.values():
             self.device.order(OUT, cast(Pending, fence))
+
+    def _download(self, buffer: Buffer, begin: int, source: Tensor) -> None:
+        """Copy out behind whatever still reads the buffer."""
+        self._behind_readers(buffer)
         self.gpu.download(buffer.array[begin : begin + len(source)], source)
         self.device.d2h_bytes += len(source)
+        self._mark_filled(buffer)
+
+    def _mark_filled(self, buffer: Buffer) -> None:
+        """The buffer is filled by what is on OUT now."""
         if self._out_fence.sealed:
             self._out_fence = Pending(self.gpu, OUT)
         buffer.filled = self._out_fence
@@ -290,7 +302,7 @@ class DeviceVisit(Visit):
         memory = self._outputs[action.chunk.tensor]
         if action.do is Do.FORGET:
             return
-        if action.do is Do.STORE and self.host.store.backend.device_memory:
+        if action.do is Do.STORE and self._directly(action):
             self.host.store_from(action.chunk, memory[: padded(action.nbytes)], cast(Fence, self._input_slot.free))
             self._output_slot.writing.append(action.chunk)
             return
@@ -299,6 +311,10 @@ class DeviceVisit(Visit):
         if action.do is Do.KEEP:
             self.device.handed[action.chunk] = memory[: action.nbytes]
         self.host.output(action, buffer)
+
+    def _directly(self, action: Action) -> bool:
+        """Storage takes it from device memory."""
+        return self.host.store.backend.device_memory
 
     def _send(self, action: Action) -> None:
         pack = self._packs[action.chunk.part]

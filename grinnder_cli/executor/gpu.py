@@ -69,6 +69,16 @@ class Gpu(Protocol):
         """`out[first + i] = source[rows[first + i]]` of every segment, on GATHER or COMPUTE."""
         ...
 
+    def add_rows(
+        self, target: np.ndarray | Tensor, address: int, rows: Tensor | None, values: Tensor, stream: str
+    ) -> None:
+        """`target[rows[i]] += values[i]`, on COMPUTE or OUT; without `rows` row i.
+
+        Args:
+            target: pinned host memory (uint8 array) or device memory, whole rows of values' type; begins at `address`.
+        """
+        ...
+
     def record(self, stream: str) -> Fence:
         """The stream's present end."""
         ...
@@ -145,6 +155,11 @@ class CudaGpu:
     def regather(self, segments: Sequence[Segment], row_bytes: int, rows: Tensor, out: Tensor, stream: str) -> None:
         _, sources, first, count = zip(*segments, strict=True)
         cuda.regather(sources, first, count, row_bytes, rows, out, stream=self._handles[stream])
+
+    def add_rows(
+        self, target: np.ndarray | Tensor, address: int, rows: Tensor | None, values: Tensor, stream: str
+    ) -> None:
+        cuda.add_rows(address, rows, values, stream=self._handles[stream])
 
     def record(self, stream: str) -> _Event:
         return _Event(self._streams[stream])

@@ -58,11 +58,11 @@ class Intake:
             self._slot.open()
 
     # ------------------------------------------------------------------ copies
-    def upload(self, buffer: Buffer, target: Tensor) -> None:
-        """Copy a buffer's first bytes, behind what fills it."""
+    def upload(self, buffer: Buffer, target: Tensor, begin: int = 0) -> None:
+        """Copy a buffer's bytes from `begin` on, behind what fills it."""
         if buffer.filled:
             self._device.order(IN, cast(Pending, buffer.filled))
-        self._device.gpu.upload(target, buffer.array[: len(target)])
+        self._device.gpu.upload(target, buffer.array[begin : begin + len(target)])
         self._device.h2d_bytes += len(target)
         buffer.read[IN] = self._arriving(IN)
 

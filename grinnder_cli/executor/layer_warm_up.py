@@ -3,6 +3,7 @@
 import torch
 
 from grinnder_cli.config.schema import OptimizerConfig
+from grinnder_cli.executor.gpu import COMPUTE, Gpu, Segment
 from grinnder_cli.executor.layer_stages import LayerStages
 from grinnder_cli.executor.nodes import nodes_of
 from grinnder_cli.executor.objective import Objective
@@ -16,30 +17,34 @@ MOST_ROWS = 4096
 
 
 def warm_up_layers(
-    model: Model, objective: Objective, settings: OptimizerConfig, *, rows: int, dtype: torch.dtype
+    model: Model, objective: Objective, settings: OptimizerConfig, *, rows: int, dtype: torch.dtype, gpu: Gpu | None
 ) -> None:
     """Compute and throw away.
 
     Args:
+        model: where visits are computed.
         rows: of a part.
+        gpu: the device visits are computed on; None: in host memory.
     """
-    rows = min(rows, MOST_ROWS)
-    stages, tally = LayerStages(model, objective, rows), Tally("cpu", nodes=rows, dtype=dtype)
+    rows, device = min(rows, MOST_ROWS), gpu.device if gpu else torch.device("cpu")
+    stages, tally = LayerStages(model, objective, rows), Tally(device, nodes=rows, dtype=dtype)
     update = Update(model, settings, epochs=settings.warmup + 1)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    ids = torch.arange(rows)
-    target = objective.blank(rows, dtype, torch.device("cpu"))
+    ids = torch.arange(rows, device=device)
+    target = objective.blank(rows, dtype, device)
     fields = {
         "id": ids,
         "y": target,
-        "role": torch.ones(rows, dtype=torch.uint8),
-        "scale": torch.ones(rows, dtype=dtype),
+        "role": torch.ones(rows, dtype=torch.uint8, device=device),
+        "scale": torch.ones(rows, dtype=dtype, device=device),
     }
     nodes = nodes_of(fields.__getitem__, model.spec.family.scale)
-    block = Block(indptr=torch.arange(rows + 1), indices=ids.int(), weight=None, send=nodes.send, receive=nodes.receive)
+    indptr = torch.arange(rows + 1, device=device)
+    block = Block(indptr=indptr, indices=ids.int(), weight=None, send=nodes.send, receive=nodes.receive)
     for layer in model.spec.layers:
-        x, out = torch.zeros(rows, layer.d_in, dtype=dtype), torch.empty(rows, layer.d_out, dtype=dtype)
+        x = torch.zeros(rows, layer.d_in, dtype=dtype, device=device)
+        out = torch.empty(rows, layer.d_out, dtype=dtype, device=device)
         if layer.index == model.spec.depth:
             stages.loss(x, block, nodes, tally, 0, train=True, evaluate=True, grad=out)
         else:
@@ -47,3 +52,15 @@ def warm_up_layers(
         stages.backward(layer.index, x, block, nodes, 0, out, wanted=layer.index > 1)
     update.step(0)
     tally.scores_pct()
+    if gpu:
+        _exchange(gpu, dtype)
+
+
+def _exchange(gpu: Gpu, dtype: torch.dtype) -> None:
+    """As rows are gathered, and gradients added to them."""
+    source = torch.ones(2, 4, dtype=dtype, device=gpu.device)
+    raw, rows = source.view(torch.uint8), torch.arange(2, dtype=torch.int32, device=gpu.device)
+    target = torch.zeros_like(raw)
+    gpu.regather([Segment(raw, raw.data_ptr(), 0, 2)], raw.shape[1], rows, target.view(-1), COMPUTE)
+    gpu.add_rows(raw.view(-1), raw.data_ptr(), rows, target.view(dtype), COMPUTE)
+    gpu.synchronize()

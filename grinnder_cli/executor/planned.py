@@ -17,6 +17,7 @@ from grinnder_cli.executor.device_visit import DeviceVisit
 from grinnder_cli.executor.gpu import COMPUTE, OUT, Gpu
 from grinnder_cli.executor.host import Clock, Host
 from grinnder_cli.executor.host_visit import HostVisit
+from grinnder_cli.executor.layer_device_visit import LayerDeviceVisit
 from grinnder_cli.executor.layer_stages import LayerStages
 from grinnder_cli.executor.layer_visit import LayerVisit
 from grinnder_cli.executor.layering import layering
@@ -138,7 +139,7 @@ class PlannedRunner:
             # With one forward for both, what follows the update is the next epoch's training forward.
             late = at >= actions.step_at
             now = epoch + 1 if late and ahead else epoch
-            if self._device and now != self._kept:
+            if self._device and not self._by_layers and now != self._kept:  # layers are computed with its number
                 self.model.keep_epoch(now)
                 self._kept = now
             if at == 0 or step.passes(actions.steps[at - 1].step):
@@ -242,7 +243,8 @@ class PlannedRunner:
 
     def _visit(self, actions: StepActions, turn: int) -> Visit:
         if self._device:
-            return DeviceVisit(self._host, self._sizes, self._dtypes, actions, self._device, turn)
+            on_device = LayerDeviceVisit if self._by_layers else DeviceVisit
+            return on_device(self._host, self._sizes, self._dtypes, actions, self._device, turn)
         kind = LayerVisit if self._by_layers else HostVisit
         return kind(self._host, self._sizes, self._dtypes, actions)
 

@@ -79,8 +79,12 @@ class Visit(ABC):
     def _source(self, action: Action) -> None:
         """Take the rows wanted of a whole chunk: all of the own one, of another part's those in the halo."""
 
+    def _type(self, name: str) -> torch.dtype:
+        """Of a tensor's rows: X and what is gathered of it are as the dataset has them."""
+        return TORCH[self._x_dtype if name in ("x", "snap1") else self._dtype]
+
     def _row_bytes(self, name: str) -> int:
-        return self.host.tensors[name].width * np.dtype(self._dtype).itemsize
+        return self.host.tensors[name].width * self._type(name).itemsize
 
     def _halo_rows(self) -> int:
         return int(self.sizes.halo(self._name)[self.part].sum())
@@ -102,9 +106,7 @@ class Visit(ABC):
         payload = self._payload(name)
         if payload is None:
             return None
-        spec = self.host.tensors[name]
-        dtype = self._x_dtype if name == "x" else self._dtype
-        return payload[: spec.chunk_bytes[self.part]].view(TORCH[dtype]).view(-1, spec.width)
+        return self._matrix(payload[: self.host.tensors[name].chunk_bytes[self.part]], name)
 
     def need(self, name: str) -> Tensor:
         """The same of a tensor that the step must list."""
@@ -113,8 +115,8 @@ class Visit(ABC):
         return tensor
 
     def _matrix(self, data: Tensor, name: str) -> Tensor:
-        """Rows of an exchanged or written tensor in uint8 memory."""
-        return data.view(TORCH[self._dtype]).view(-1, self.host.tensors[name].width)
+        """Rows of a tensor in uint8 memory."""
+        return data.view(self._type(name)).view(-1, self.host.tensors[name].width)
 
     # ------------------------------------------------------------------ computing
     def run(self, compute: Compute) -> None:

@@ -175,7 +175,7 @@ class Layered:
         if self.module is None:
             return self._layer(index, x, block, ids, stream, train)
         self.module.train(train)
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
             torch.manual_seed(
                 hash((self.seed, stream, int(ids[0]))) % 2**63
             )  # whole numbers: the same in every process

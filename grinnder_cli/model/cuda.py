@@ -100,6 +100,21 @@ def regather(
     _check(native, code, "regather")
 
 
+def add_rows(target: int, rows: Tensor | None, values: Tensor, stream: int | None = None) -> None:
+    """`target[rows[i]] += values[i]`, without atomics.
+
+    Args:
+        target: address of float32 rows as wide as `values`, that the device reaches: pinned host memory or its own.
+        rows: int32 [R], no row twice; None: row i.
+        values: float32 [R, W].
+    """
+    native = _library()
+    code = native.lib.grinnder_cuda_add_rows_f32(
+        *values.shape, *native.arguments(rows, values), native.address(target), _stream(native, stream)
+    )
+    _check(native, code, "add_rows")
+
+
 def dropout_(x: Tensor, ids: Tensor, *, seed: int, stream_word: int, p: float, stream: int | None = None) -> None:
     """`kernels.dropout_` in place; `stream_word` is its `stream`."""
     native = _library()

@@ -101,8 +101,8 @@ class OperatorSizes:
         return ("in",) if self.symmetric else ("in", "out")
 
     def side(self, tensor: str) -> str:
-        """Whose blocks an exchanged tensor travels over: y* the operator's, dz* its transpose's."""
-        return "in" if tensor.startswith("y") or self.symmetric else "out"
+        """Whose blocks an exchanged tensor travels over: dz* its transpose's, all others the operator's."""
+        return "in" if self.symmetric or not tensor.startswith("dz") else "out"
 
     def halo(self, tensor: str) -> np.ndarray:
         """[reader, owner] rows of an exchanged tensor."""

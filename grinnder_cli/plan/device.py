@@ -23,6 +23,7 @@ from itertools import groupby
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.methods.program import Program
+from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step
 
 DEVICE_STRETCH_BYTES = 64 << 20
@@ -35,6 +36,9 @@ WEIGHT_COPIES = 12
 """Weights, gradients, two moments of Adam, a snapshot of all but gradients, the optimizer's own temporaries."""
 
 OUTPUT_SLOTS = 3
+
+ADDING = (Mode.BEGIN, Mode.ADD)
+"""Kernels add rows where they lie: they read and write them."""
 
 LINE_BYTES = 128
 """Kernels read host memory in lines of so many bytes."""
@@ -149,6 +153,8 @@ def _fixed(program: Program) -> int:
     stretch = min(int(program.sizes.rows.max()), device_rows(model, itemsize))
     weights = WEIGHT_COPIES * model.parameter_count * itemsize
     weights += program.scored * (itemsize + 1)
+    if isinstance(program, RegatherProgram):
+        return weights + program.temporaries_bytes() + SLACK_BYTES
     return weights + DEVICE_TEMPORARIES * stretch * model.widest * itemsize + SLACK_BYTES
 
 
@@ -162,6 +168,8 @@ def halo_scratch_bytes(program: Program, step: Step) -> int:
 
 def slot_bytes(program: Program, step: Step) -> tuple[int, int]:
     """(input, output) bytes of one visit in device memory, what is held left out."""
+    if isinstance(program, RegatherProgram):
+        return program.device_bytes(step)
     inputs = sum(padded(a.nbytes) for a in step.reads if a.mode in (Mode.READ, Mode.RECEIVE, Mode.OWN))
     rows = int(program.sizes.rows[step.part])
     widths = [*step.scratch, *(program.tensors[name].width for name in step.computed)]
@@ -185,18 +193,26 @@ def _slot(program: Program, visits: list[Step], held: Iterable[Chunk]) -> tuple[
 
 
 def bus_bytes(program: Program, step: Step, access: Access) -> int:
-    """Bytes an access moves between host and device: of a source chunk only the rows wanted."""
-    if access.mode is not Mode.GATHER or access.chunk.part == step.part:
+    """Bytes an access moves between host and device, in each direction it moves any in.
+
+    Of a source chunk, or one that rows are added to, only the rows wanted; of a source of scales the scales.
+    """
+    name, owner = access.chunk
+    if access.mode not in ADDING and (access.mode is not Mode.GATHER or owner == step.part):
         return access.nbytes
-    name = step.exchanged
-    return int(program.sizes.halo(name)[step.part, access.chunk.part]) * program.tensors[name].width * program.itemsize
+    if name == "nodes":
+        return int(program.sizes.rows[owner]) * program.itemsize
+    rows = program.sizes.rows[owner] if owner == step.part else program.sizes.halo(name)[step.part, owner]
+    itemsize = program.sizes.features[1] if name == "x" else program.itemsize
+    return int(rows) * program.tensors[name].width * itemsize
 
 
 def bus_traffic(program: Program) -> tuple[int, int]:
     """(to the device, from it) bytes that an epoch moves on the bus; rows that kernels read counted once."""
     steps = program.unit(program.first + 1).steps
     up = sum(bus_bytes(program, step, access) for step in steps for access in step.reads)
-    return up, sum(access.nbytes for step in steps for access in step.writes)
+    up += sum(bus_bytes(program, step, access) for step in steps for access in step.writes if access.mode in ADDING)
+    return up, sum(bus_bytes(program, step, access) for step in steps for access in step.writes)
 
 
 def bus_load(program: Program, *, overlapped: bool) -> int:
@@ -214,12 +230,17 @@ def bus_load(program: Program, *, overlapped: bool) -> int:
         for step in steps:
             for access in step.reads:
                 moved = bus_bytes(program, step, access)
-                if access.mode is Mode.GATHER and access.chunk.part != step.part:
+                if access.mode is Mode.GATHER and access.chunk.part != step.part and access.chunk.tensor != "nodes":
                     row = program.tensors[access.chunk.tensor].width * program.itemsize
                     moved += moved // row * LINE_BYTES if row % LINE_BYTES else 0
                     rows += moved
                 up += moved
-            down += sum(a.nbytes + (COPY_BYTES if a.mode is Mode.SEND else 0) for a in step.writes)
+            for access in step.writes:
+                moved = bus_bytes(program, step, access)
+                down += moved + (COPY_BYTES if access.mode is Mode.SEND else 0)
+                if access.mode in ADDING:
+                    rows += moved
+                    up += moved
         total += max(up, rows + down) if overlapped else up + down
     return total
 

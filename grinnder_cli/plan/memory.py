@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import BLOCK, padded
-from grinnder_cli.plan.device import device_rows, halo_scratch_bytes
+from grinnder_cli.plan.device import ADDING, device_rows, halo_scratch_bytes
 from grinnder_cli.plan.methods.program import Program
 from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.steps import Mode, Step
@@ -107,7 +107,8 @@ def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
     recorded = 0
     if device:  # constants on their way to where they stay
         bounce += DRIVER_BYTES
-        recorded = min(2 * max(map(len, phases.values())), MOST_RECORDED)  # those of even and of odd epochs
+        if not isinstance(program, RegatherProgram):  # whose visits wait for the device
+            recorded = min(2 * max(map(len, phases.values())), MOST_RECORDED)  # those of even and of odd epochs
         visit = max([visit, *(padded(program.tensors[c.tensor].chunk_bytes[c.part]) for c in program.resident)])
         overlapped = max(overlapped, visit)
     weights = WEIGHT_COPIES * program.model.parameter_count * program.itemsize
@@ -152,8 +153,9 @@ def _own_copy(step: Step) -> int:
 
 
 def _handed_on(step: Step) -> int:
-    """Bytes of what a visit hands on."""
+    """Bytes of what a visit hands on; chunks that rows are added to come one at a time."""
     total = sum(padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
+    total += max((padded(a.nbytes) for a in step.writes if a.mode in ADDING), default=0)
     return total + sum(a.nbytes + 2 * BLOCK for a in step.writes if a.mode is Mode.SEND)
 
 

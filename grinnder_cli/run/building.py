@@ -110,16 +110,14 @@ def warm_up_libraries(config: RunConfig, prepared: Prepared) -> None:
     plan = prepared.plan
     assert plan is not None
     _set_arithmetic()
-    if isinstance(plan.program, RegatherProgram):
-        rows, dtype = int(prepared.sizes.rows.max()), DTYPES[prepared.sizes.dtype]
-        model = build(prepared.model, 0, dtype)
-        warm_up_layers(model, prepared.objective, config.optimizer, rows=rows, dtype=dtype)
-        release_freed_memory()
-        return
-    stretch = (device_rows if plan.device else local_rows)(prepared.model, plan.program.itemsize)
-    rows, dtype = min(int(prepared.sizes.rows.max()), stretch), DTYPES[prepared.sizes.dtype]
+    rows, dtype = int(prepared.sizes.rows.max()), DTYPES[prepared.sizes.dtype]
     gpu = open_gpu() if plan.device else None
-    warm_up(plan.program, prepared.objective, config.optimizer, rows=rows, dtype=dtype, gpu=gpu)
+    if isinstance(plan.program, RegatherProgram):
+        model = build(prepared.model, 0, dtype).to(gpu.device if gpu else "cpu")
+        warm_up_layers(model, prepared.objective, config.optimizer, rows=rows, dtype=dtype, gpu=gpu)
+    else:
+        stretch = (device_rows if gpu else local_rows)(prepared.model, plan.program.itemsize)
+        warm_up(plan.program, prepared.objective, config.optimizer, rows=min(rows, stretch), dtype=dtype, gpu=gpu)
     release_freed_memory()
     if plan.device:
         torch._C._cuda_clearCublasWorkspaces()

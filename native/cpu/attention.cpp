@@ -189,83 +189,40 @@ int settle(int64_t rows, int64_t heads, int64_t channels, const T *g, const T *o
 }  // namespace
 }  // namespace grinnder
 
-GRINNDER_EXPORT int grinnder_cpu_attention_scores_f32(int64_t rows, int64_t heads, int64_t channels, const float *y,
-                                                      const float *att_src, const float *att_dst, float *s, float *d,
-                                                      int threads) {
-    return grinnder::scores(rows, heads, channels, y, att_src, att_dst, s, d, threads,
-                            grinnder::kernels().row_dots_f32);
-}
+// The functions of grinnder_cpu.h for one type, by the suffix of their names.
+#define GRINNDER_ATTENTION(T, suffix)                                                                                  \
+    GRINNDER_EXPORT int grinnder_cpu_attention_scores_##suffix(                                                        \
+        int64_t rows, int64_t heads, int64_t channels, const T *y, const T *att_src, const T *att_dst, T *s, T *d,     \
+        int threads) {                                                                                                 \
+        return grinnder::scores(rows, heads, channels, y, att_src, att_dst, s, d, threads,                             \
+                                grinnder::kernels().row_dots_##suffix);                                                \
+    }                                                                                                                  \
+    GRINNDER_EXPORT int grinnder_cpu_attention_##suffix(                                                               \
+        int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows, int64_t heads, int64_t channels,             \
+        double slope, const int64_t *indptr, const int32_t *indices, const T *y, const T *y_halo, const T *s,          \
+        const T *s_halo, const T *d, const int64_t *row_ids, const int64_t *ids, const int64_t *ids_halo,              \
+        uint32_t seed, uint32_t stream, double p, T *out, T *lse, T *big_q, T *q, int threads) {                       \
+        return grinnder::forward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads,           \
+                                 channels, indptr, indices, y, y_halo, s, s_halo, d, row_ids, ids, ids_halo, out,      \
+                                 lse, big_q, q, grinnder::kernels().attention_##suffix);                               \
+    }                                                                                                                  \
+    GRINNDER_EXPORT int grinnder_cpu_attention_settle_##suffix(                                                        \
+        int64_t rows, int64_t heads, int64_t channels, const T *g, const T *out, const T *big_q, const T *q,           \
+        const T *d, const T *lse, T *edge, T *dd, int threads) {                                                       \
+        return grinnder::settle(rows, heads, channels, g, out, big_q, q, d, lse, edge, dd, threads,                    \
+                                grinnder::kernels().row_dots_##suffix);                                                \
+    }                                                                                                                  \
+    GRINNDER_EXPORT int grinnder_cpu_attention_grad_##suffix(                                                          \
+        int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows, int64_t heads, int64_t channels,             \
+        double slope, const int64_t *indptr, const int32_t *indices, const T *g, const T *g_halo, const T *edge,       \
+        const T *edge_halo, const T *y, const T *s, const T *dd, const T *att_src, const T *att_dst,                   \
+        const int64_t *row_ids, const int64_t *ids, const int64_t *ids_halo, uint32_t seed, uint32_t stream,           \
+        double p, T *dy, T *ds, int threads) {                                                                         \
+        return grinnder::backward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads,          \
+                                  channels, indptr, indices, g, g_halo, edge, edge_halo, y, s, dd, att_src,            \
+                                  att_dst, row_ids, ids, ids_halo, dy, ds,                                             \
+                                  grinnder::kernels().attention_grad_##suffix);                                        \
+    }
 
-GRINNDER_EXPORT int grinnder_cpu_attention_f32(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows,
-                                               int64_t heads, int64_t channels, double slope, const int64_t *indptr,
-                                               const int32_t *indices, const float *y, const float *y_halo,
-                                               const float *s, const float *s_halo, const float *d,
-                                               const int64_t *row_ids, const int64_t *ids, const int64_t *ids_halo,
-                                               uint32_t seed, uint32_t stream, double p, float *out, float *lse,
-                                               float *big_q, float *q, int threads) {
-    return grinnder::forward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads, channels,
-                             indptr, indices, y, y_halo, s, s_halo, d, row_ids, ids, ids_halo, out, lse, big_q, q,
-                             grinnder::kernels().attention_f32);
-}
-
-GRINNDER_EXPORT int grinnder_cpu_attention_settle_f32(int64_t rows, int64_t heads, int64_t channels, const float *g,
-                                                      const float *out, const float *big_q, const float *q,
-                                                      const float *d, const float *lse, float *edge, float *dd,
-                                                      int threads) {
-    return grinnder::settle(rows, heads, channels, g, out, big_q, q, d, lse, edge, dd, threads,
-                            grinnder::kernels().row_dots_f32);
-}
-
-GRINNDER_EXPORT int grinnder_cpu_attention_grad_f32(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows,
-                                                    int64_t heads, int64_t channels, double slope,
-                                                    const int64_t *indptr, const int32_t *indices, const float *g,
-                                                    const float *g_halo, const float *edge, const float *edge_halo,
-                                                    const float *y, const float *s, const float *dd,
-                                                    const float *att_src, const float *att_dst, const int64_t *row_ids,
-                                                    const int64_t *ids, const int64_t *ids_halo, uint32_t seed,
-                                                    uint32_t stream, double p, float *dy, float *ds, int threads) {
-    return grinnder::backward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads, channels,
-                              indptr, indices, g, g_halo, edge, edge_halo, y, s, dd, att_src, att_dst, row_ids, ids,
-                              ids_halo, dy, ds, grinnder::kernels().attention_grad_f32);
-}
-
-GRINNDER_EXPORT int grinnder_cpu_attention_scores_f64(int64_t rows, int64_t heads, int64_t channels, const double *y,
-                                                      const double *att_src, const double *att_dst, double *s,
-                                                      double *d, int threads) {
-    return grinnder::scores(rows, heads, channels, y, att_src, att_dst, s, d, threads,
-                            grinnder::kernels().row_dots_f64);
-}
-
-GRINNDER_EXPORT int grinnder_cpu_attention_f64(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows,
-                                               int64_t heads, int64_t channels, double slope, const int64_t *indptr,
-                                               const int32_t *indices, const double *y, const double *y_halo,
-                                               const double *s, const double *s_halo, const double *d,
-                                               const int64_t *row_ids, const int64_t *ids, const int64_t *ids_halo,
-                                               uint32_t seed, uint32_t stream, double p, double *out, double *lse,
-                                               double *big_q, double *q, int threads) {
-    return grinnder::forward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads, channels,
-                             indptr, indices, y, y_halo, s, s_halo, d, row_ids, ids, ids_halo, out, lse, big_q, q,
-                             grinnder::kernels().attention_f64);
-}
-
-GRINNDER_EXPORT int grinnder_cpu_attention_settle_f64(int64_t rows, int64_t heads, int64_t channels, const double *g,
-                                                      const double *out, const double *big_q, const double *q,
-                                                      const double *d, const double *lse, double *edge, double *dd,
-                                                      int threads) {
-    return grinnder::settle(rows, heads, channels, g, out, big_q, q, d, lse, edge, dd, threads,
-                            grinnder::kernels().row_dots_f64);
-}
-
-GRINNDER_EXPORT int grinnder_cpu_attention_grad_f64(int64_t rows, int64_t edges, int64_t own_rows, int64_t halo_rows,
-                                                    int64_t heads, int64_t channels, double slope,
-                                                    const int64_t *indptr, const int32_t *indices, const double *g,
-                                                    const double *g_halo, const double *edge, const double *edge_halo,
-                                                    const double *y, const double *s, const double *dd,
-                                                    const double *att_src, const double *att_dst,
-                                                    const int64_t *row_ids, const int64_t *ids, const int64_t *ids_halo,
-                                                    uint32_t seed, uint32_t stream, double p, double *dy, double *ds,
-                                                    int threads) {
-    return grinnder::backward({rows, edges, own_rows, halo_rows, slope, seed, stream, p, threads}, heads, channels,
-                              indptr, indices, g, g_halo, edge, edge_halo, y, s, dd, att_src, att_dst, row_ids, ids,
-                              ids_halo, dy, ds, grinnder::kernels().attention_grad_f64);
-}
+GRINNDER_ATTENTION(float, f32)
+GRINNDER_ATTENTION(double, f64)

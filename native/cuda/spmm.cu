@@ -4,37 +4,12 @@
 // loads several edges at a time. Enough edges are unrolled for eight 16-byte loads per lane to be on their way.
 #include <type_traits>
 
+#include "../cpu/edges.h"
 #include "../cpu/kernel_set.h"
-#include "common.h"
+#include "row_sums.cuh"
 
 namespace grinnder {
 namespace {
-
-constexpr int warps = block_threads / 32;
-constexpr int64_t hub_edges = 2048;  // a row with more is the whole block's
-constexpr unsigned all_lanes = 0xFFFFFFFFu;
-
-__host__ __device__ constexpr int smaller(int a, int b) { return a < b ? a : b; }
-
-template <int vector>
-__device__ __forceinline__ void get(float (&v)[vector], const float *from) {
-    if constexpr (vector == 4) {
-        const float4 f = __ldg(reinterpret_cast<const float4 *>(from));
-        v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
-    } else {
-        v[0] = __ldg(from);
-    }
-}
-
-// Streaming: what is written is not read before much else has been.
-template <int vector>
-__device__ __forceinline__ void put(float *to, const float (&v)[vector], float scale) {
-    if constexpr (vector == 4) {
-        __stcs(reinterpret_cast<float4 *>(to), make_float4(v[0] * scale, v[1] * scale, v[2] * scale, v[3] * scale));
-    } else {
-        __stcs(to, v[0] * scale);
-    }
-}
 
 // `pieces` loads of `vector` columns per lane and edge. blockIdx.y chooses among tiles of that many columns.
 template <int vector, int lanes, int pieces>
@@ -57,7 +32,6 @@ __global__ void __launch_bounds__(block_threads) spmm(const __grid_constant__ Sp
         at_column[p] = inside[p] ? column + p * lanes * vector : tile;
     }
 
-    // Turn -1 is the warp's own row, turn r the block's row r, which only a hub takes.
     for (int turn = -1; turn < warps; ++turn) {
         const int64_t row = first_row + (turn < 0 ? warp : turn);
         int64_t begin = 0, end = 0;
@@ -67,9 +41,7 @@ __global__ void __launch_bounds__(block_threads) spmm(const __grid_constant__ Sp
             if (hub) end = begin;
         } else {
             if (!hub) continue;
-            const int64_t part = (end - begin + 32 * warps - 1) / (32 * warps) * 32;
-            begin = begin + part * warp < end ? begin + part * warp : end;
-            end = begin + part < end ? begin + part : end;
+            hub_share(warp, begin, end);
         }
 
         // Nothing below is conditional but the choice of a round: every load reads something that exists.
@@ -124,7 +96,7 @@ __global__ void __launch_bounds__(block_threads) spmm(const __grid_constant__ Sp
                 const float scale = a.scale ? a.scale[row] : 1.0f;
 #pragma unroll
                 for (int p = 0; p < pieces; ++p)
-                    if (inside[p]) put(a.out + row * a.width + column + p * lanes * vector, sum[p], scale);
+                    if (inside[p]) put_streaming(a.out + row * a.width + column + p * lanes * vector, sum[p], scale);
             }
             if (!__syncthreads_or(hub)) return;
         } else {
@@ -166,9 +138,8 @@ GRINNDER_EXPORT int grinnder_cuda_spmm_f32(int64_t rows, int64_t edges, int64_t 
     if (rows == 0 || width == 0) return 0;
     if (!out || (edges > 0 && (!indices || (x_rows > 0 && !x) || (halo_rows > 0 && !halo)))) return -EINVAL;
     if (x_rows > INT32_MAX) x_rows = INT32_MAX;  // no index reaches further
-    const float *before_halo = reinterpret_cast<const float *>(reinterpret_cast<uintptr_t>(halo) -
-                                                               static_cast<uintptr_t>(x_rows * width) * sizeof(float));
-    const SpmmArgs<float> a{indptr, indices, weight, scale, x, before_halo, static_cast<int32_t>(x_rows), out, width, edges};
+    const SpmmArgs<float> a{indptr, indices, weight, scale, x, before_halo(halo, x_rows, width),
+                            static_cast<int32_t>(x_rows), out, width, edges};
     const cudaStream_t on = static_cast<cudaStream_t>(stream);
     if (width % 4 == 0 && aligned(x, 16) && aligned(halo, 16) && aligned(out, 16)) {
         if (width <= 16) return launch<4, 4, 1>(a, rows, on);

@@ -40,6 +40,10 @@ int grinnder_cuda_regather(int32_t segments, const void *const *source, const in
 int grinnder_cuda_gather_rows(int64_t rows, uint64_t row_bytes, const int32_t *index, const void *x, void *out,
                               void *stream);
 
+/* target[index[i], :] += values[i, :]; index null: row i. No row twice in index; target may be pinned host memory. */
+int grinnder_cuda_add_rows_f32(int64_t rows, int64_t width, const int32_t *index, const float *values, float *target,
+                               void *stream);
+
 /* out[r, :] = scale[r] * sum over e in [indptr[r], indptr[r + 1]) of weight[e] * row(indices[e])
  *
  * Arguments as of grinnder_cpu_spmm_f32. A row's sum has one order, which depends on its degree and on the width. */

@@ -104,6 +104,8 @@ class Outcome:
     gradients: list[dict[str, torch.Tensor]] = field(default_factory=list)
     accuracy: list = field(default_factory=list)
     measured: Traffic = field(default_factory=Traffic)
+    bus: list[tuple] = field(default_factory=list)
+    device_peaks: list[int] = field(default_factory=list)
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     prepared: Prepared | None = None
 
@@ -133,6 +135,8 @@ def run(cfg: RunConfig, gpu: LazyGpu | None = None) -> Outcome:
             outcome.losses.append(result.train_loss)
             outcome.accuracy.append(result.score_pct or result.mse)
             outcome.measured = outcome.measured + result.measured
+            outcome.bus.append((result.h2d_bytes, result.d2h_bytes))
+            outcome.device_peaks.append(result.peak_device_bytes or 0)
         outcome.weights = {name: tensor.cpu().clone() for name, tensor in runner.model.state_dict().items()}
         outcome.prepared = prepared
         if prepared.plan:

@@ -12,6 +12,7 @@ import torch
 from grinnder_cli.executor.gpu import COMPUTE, GATHER, IN, OUT
 from grinnder_cli.model.kernels import gather_rows
 from grinnder_cli.partitioner.layout import BLOCK
+from grinnder_cli.storage.posix import PosixBackend
 
 
 class LazyFence:
@@ -110,6 +111,15 @@ class LazyGpu:
 
         self._queue(stream, work)
 
+    def add_rows(self, target, address: int, rows: torch.Tensor | None, values: torch.Tensor, stream: str) -> None:
+        def work() -> None:
+            data = torch.from_numpy(target) if isinstance(target, np.ndarray) else target
+            matrix = data.view(values.dtype).view(-1, values.shape[1])
+            index = torch.arange(len(values)) if rows is None else rows.long()
+            matrix.index_copy_(0, index, matrix[index] + values)
+
+        self._queue(stream, work)
+
     def pin(self, address: int, nbytes: int) -> bool:
         if sum(self.pins.values()) + nbytes > self.pinnable:
             return False
@@ -122,3 +132,12 @@ class LazyGpu:
 
     def peak_bytes(self) -> int:
         return self.allocated
+
+
+class DirectBackend(PosixBackend):
+    """Reads and writes "device" memory, which is the processor's here, as storage=kvikio does a real one's."""
+
+    device_memory = True
+
+    def submit(self, op, handle, offset, view):
+        return super().submit(op, handle, offset, view.numpy() if isinstance(view, torch.Tensor) else view)

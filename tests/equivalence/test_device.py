@@ -10,7 +10,7 @@ from itertools import product
 import lab
 import pytest
 import torch
-from lazy_gpu import LazyGpu
+from lazy_gpu import DirectBackend, LazyGpu
 
 from grinnder_cli.executor.device_visit import DeviceVisit
 from grinnder_cli.plan.device import plan_device
@@ -124,15 +124,6 @@ def test_memory_that_cannot_be_pinned(graph, tmp_path):
     cfg = replace(base, memory=replace(base.memory, device=held_share(base, 0.0)))
     for pinnable in (0, 100_000):
         assert lab.same_weights(lab.run(cfg, LazyGpu(pinnable)), lab.run(base))
-
-
-class DirectBackend(PosixBackend):
-    """Reads and writes "device" memory, which is the processor's here, as storage=kvikio does a real one's."""
-
-    device_memory = True
-
-    def submit(self, op, handle, offset, view):
-        return super().submit(op, handle, offset, view.numpy() if isinstance(view, torch.Tensor) else view)
 
 
 @pytest.mark.parametrize("exchange", ["gather", "pack"])

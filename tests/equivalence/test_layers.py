@@ -176,9 +176,8 @@ def test_snapshot_trains_the_same_model_and_saves_more_than_its_inputs(wide, tmp
     assert measured.read_bytes >= measured.write_bytes > 3 * gathered, "what was gathered is among what is saved"
 
 
-@pytest.mark.parametrize("method", [*METHODS, "snapshot"])
-def test_a_gpu_is_refused(graph, tmp_path, method):
-    cfg = lab.config(graph, tmp_path, method=method, dtype="float32", device="cuda")
-    with pytest.raises(ConfigError, match=f"method={method} computes on the CPU only"):
+def test_a_gpu_is_refused(graph, tmp_path):
+    cfg = lab.config(graph, tmp_path, method="snapshot", dtype="float32", device="cuda")
+    with pytest.raises(ConfigError, match="method=snapshot computes on the CPU only"):
         device_limit(cfg)
     assert device_limit(lab.replace(cfg, device="auto")) is None

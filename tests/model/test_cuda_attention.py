@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from cuda_inputs import gpu, on_gpu
 
 from grinnder_cli.model import _native, cuda
 from grinnder_cli.model.attention import Attended, attend, attend_backward, scores, settle
@@ -13,8 +14,6 @@ from grinnder_cli.model.edge_dropout import EdgeDropout
 SHAPES = [(1, 1), (3, 1), (3, 3), (8, 8), (2, 16), (3, 21), (1, 32), (1, 64), (2, 65), (1, 128), (2, 172), (1, 300)]
 OWN, HALO = 700, 333
 KEY = {"seed": 2**32 - 1, "stream": 13}
-
-gpu = pytest.mark.requires_gpu
 
 
 def block(seed=0):
@@ -43,12 +42,6 @@ def inputs(heads, channels):
         "att_dst": normal(heads, channels) / channels**0.5,
         "ids": torch.randperm(2**20, generator=generator)[: OWN + HALO] * 4095,
     }
-
-
-def on_gpu(tensor, offset=0):
-    """A copy on the device; `offset` elements past an aligned address."""
-    room = torch.empty(tensor.numel() + offset, dtype=tensor.dtype, device="cuda")
-    return room[offset:].view(tensor.shape).copy_(tensor)
 
 
 def run(made, p=0.0, cuts=(0, OWN), added=None, edge=None, move=lambda tensor: tensor):

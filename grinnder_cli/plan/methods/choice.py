@@ -11,8 +11,8 @@ UNPLANNED = ("snapshot", "pyg")
 IN_PARTS = ("pull", *WHOLE_LAYERS, "snapshot")
 """Methods that cut the graph into parts; all others hold it whole."""
 
-HOST_ONLY = (*WHOLE_LAYERS, "snapshot")
-"""Methods whose visits are computed in host memory."""
+HOST_ONLY = ("snapshot",)
+"""Methods that compute in host memory."""
 
 
 def resolved_method(config: RunConfig) -> str:

@@ -108,7 +108,7 @@ class RegatherProgram(Program):
     # ------------------------------------------------------------------ visits
     def _visit(self, make: "partial[Step]", part: int) -> Step:
         """Made anew each time: whether a gradient chunk has content depends on the visits before."""
-        return make(part)
+        return make(part).holding(self.resident)
 
     def _gathered(self, layer: int, part: int) -> tuple[Access, ...]:
         """Reads that bring [own | halo] rows of a layer's input, and the scale of the halo where the model has one."""
@@ -172,6 +172,23 @@ class RegatherProgram(Program):
             padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE and not a.chunk.tensor.startswith("snap")
         )
         return total + max((padded(a.nbytes) for a in step.writes if a.mode in (Mode.BEGIN, Mode.ADD)), default=0)
+
+    def device_bytes(self, step: Step) -> tuple[int, int]:
+        """(input, output) bytes of a visit in device memory, beside what stays there."""
+        inputs = sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
+        gathered = [a.chunk for a in (*step.reads, *step.held) if a.mode is Mode.GATHER]
+        if any(chunk.tensor == "nodes" for chunk in gathered):
+            inputs += padded(int(self.sizes.halo_in[step.part].sum()) * self.itemsize)
+            scales = [a.chunk.part for a in step.reads if a.mode is Mode.GATHER and a.chunk.tensor == "nodes"]
+            inputs += sum(padded(int(self.sizes.rows[owner]) * self.itemsize) for owner in scales)
+        if any(chunk.tensor != "nodes" for chunk in gathered):
+            inputs += padded(self.block_bytes(step.layer, step.part))
+        outputs = sum(
+            padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE and not a.chunk.tensor.startswith("snap")
+        )
+        if step.op is Op.BACKWARD and step.layer > 1:
+            outputs += padded(self.block_bytes(step.layer, step.part))
+        return inputs, outputs
 
     def temporaries_bytes(self) -> int:
         """What a layer and its gradient allocate beside the pool's buffers, at most."""
