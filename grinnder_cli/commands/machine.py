@@ -10,7 +10,6 @@ import importlib.util
 import mmap
 import os
 import platform
-import re
 import resource
 import shutil
 import subprocess
@@ -22,14 +21,13 @@ from pathlib import Path
 from grinnder_cli import __version__, _lib
 from grinnder_cli.config.sizes import format_size
 from grinnder_cli.run.memory import host_limit
+from grinnder_cli.storage.file_system import mounted, peculiarity
 
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
 MIB, GIB = 1 << 20, 1 << 30
 BLOCK_BYTES = 4096
 FILES = 1024
 """Open files that are enough for any run."""
-_IN_MEMORY = ("tmpfs", "ramfs")
-_FAR = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "beegfs", "gpfs", "afs")
 _LOCAL_DISK = "works, but a local disk (ext4, xfs) is what storage.dir is for"
 OLDEST_KERNEL = (5, 1)  # the first with io_uring
 OLDEST_PYTHON = (3, 10)
@@ -64,6 +62,7 @@ def examine(storage_dir: Path) -> list[Check]:
         python(),
         *packages(),
         native_library(),
+        io_library(),
         memory(),
         memlock(),
         open_files(),
@@ -135,6 +134,15 @@ def native_library() -> Check:
     return Check(name="native library", verdict=PASS, detail=str(found[0]))
 
 
+def io_library() -> Check:
+    """Whether the library behind storage=uring was built; it needs liburing, so it can be missing alone."""
+    found = _lib.find("grinnder_io")
+    if found is None:
+        detail = "not found: storage=auto takes posix"
+        return Check(name="I/O library", verdict=WARN, detail=detail, remedy="install liburing-dev, then: make native")
+    return Check(name="I/O library", verdict=PASS, detail=str(found[0]))
+
+
 def memory() -> Check:
     """The host memory limit in force."""
     limit = host_limit()
@@ -177,22 +185,10 @@ def file_system(directory: Path) -> Check:
         remedy = "not needed: /proc is not mounted here"
         return Check(name="file system", verdict=WARN, detail=f"unknown ({error.strerror})", remedy=remedy)
     detail = f"{kind} ({device})"
-    if kind in _IN_MEMORY:
-        return Check(name="file system", verdict=WARN, detail=f"{detail} keeps files in memory", remedy=_LOCAL_DISK)
-    if kind in _FAR or kind.startswith("fuse"):
-        return Check(name="file system", verdict=WARN, detail=f"{detail} is not a local disk", remedy=_LOCAL_DISK)
+    why = peculiarity(kind)
+    if why:
+        return Check(name="file system", verdict=WARN, detail=f"{detail} {why}", remedy=_LOCAL_DISK)
     return Check(name="file system", verdict=PASS, detail=detail)
-
-
-def mounted(directory: Path, mountinfo: str) -> tuple[str, str]:
-    """(kind, device) of the file system a directory is on, from the text of /proc/self/mountinfo."""
-    place, best, found = directory.resolve(), -1, ("unknown", "?")
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        point = Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), before.split()[4]))  # \040 is a blank
-        if (point == place or point in place.parents) and len(point.parts) >= best:
-            best, found = len(point.parts), (after.split()[0], after.split()[1])
-    return found
 
 
 def storage(directory: Path) -> list[Check]:

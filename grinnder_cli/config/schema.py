@@ -143,7 +143,7 @@ class StorageConfig:
     """Which written blocks are checksummed and compared whenever they are read; sample: every 16th on average."""
     endurance: str | None = None
     """What the drive may be written in its life, as its data sheet says (TBW, a size like 600TB); `grinnder plan` tells
-    which share of it 100 epochs take. null: not known."""
+    which share of it 100 epochs take, a run's report which share it took. null: not known."""
     max_gib_s: float | None = None
     """Most GiB per second read and written together, so that a shared machine stays usable; null: no limit."""
     fault: str | None = None

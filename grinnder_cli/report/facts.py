@@ -124,6 +124,10 @@ def _bytes(summary: dict[str, Any]) -> Rows:
         per_epoch = summary.get(f"{word}_bytes_per_epoch")
         if per_epoch is not None:
             yield f"{word} per epoch", f"{per_epoch / GIB:.4g} GiB"
+    written, share = summary.get("written_bytes"), summary.get("endurance_share")
+    if written is not None:
+        worn = f", {100 * share:.3g} % of storage.endurance" if share is not None else ""
+        yield "written to drives, stores and checkpoints included", f"{written:,} ({format_size(written)}){worn}"
     if summary.get("cache_hit_pct") is not None:
         yield "cache hits", f"{summary['cache_hit_pct']:.1f} %"
 

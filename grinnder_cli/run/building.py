@@ -11,7 +11,7 @@ from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.errors import DoesNotFit
 from grinnder_cli.executor.gpu import CudaGpu, Gpu
 from grinnder_cli.executor.layer_warm_up import warm_up_layers
-from grinnder_cli.executor.planned import PlannedRunner, scratch_bytes
+from grinnder_cli.executor.planned import PlannedRunner
 from grinnder_cli.executor.prepare import prepare_ax
 from grinnder_cli.executor.pyg import PyGRunner
 from grinnder_cli.executor.snapshot import SnapshotRunner
@@ -28,6 +28,7 @@ from grinnder_cli.run.checkpoint import Checkpoint, load_weights
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.leftovers import remove_scratch
 from grinnder_cli.run.memory import release_freed_memory
+from grinnder_cli.run.preflight import check_scratch
 from grinnder_cli.run.preparation import Prepared
 from grinnder_cli.run.signals import StopFlag
 from grinnder_cli.run.weights import check_matches
@@ -76,13 +77,8 @@ def make_runner(
     release_freed_memory()
     remove_scratch(Path(config.storage.dir), run.path.name)
     scratch = stack.enter_context(Scratch(Path(config.storage.dir), run.path.name))
-    if config.storage.quota is not None:
-        quota, needs = units.parse_size(config.storage.quota, "storage.quota"), scratch_bytes(plan) if plan else 0
-        if needs > quota:
-            raise DoesNotFit(
-                f"scratch needs {needs} bytes, storage.quota={config.storage.quota} allows {quota}; "
-                f"set storage.quota={needs} or more, or raise memory.host"
-            )
+    if plan:
+        check_scratch(config.storage, plan, scratch.path)
     backend = open_backend(config.storage, scratch)
     stack.callback(backend.close)
     if plan is None:
@@ -142,10 +138,16 @@ def open_gpu() -> Gpu:
     return CudaGpu()
 
 
-def stoppable(stop: StopFlag, point: str) -> Callable[[], None]:
-    """What long work calls between its steps: raises `Interrupted` once a signal came."""
+def stoppable(stop: StopFlag, point: str, note: Callable[[], None] = lambda: None) -> Callable[[], None]:
+    """What long work calls between its steps: raises `Interrupted` once a signal came.
+
+    Args:
+        point: the kill point's name.
+        note: called each time, to keep a record of how far things came.
+    """
 
     def check() -> None:
+        note()
         kill_point(point)
         stop.check()
 

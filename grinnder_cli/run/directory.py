@@ -66,6 +66,11 @@ class RunDirectory:
         return self.path / "events.jsonl"
 
     @property
+    def written(self) -> Path:
+        """How many bytes the run's processes wrote, see `Wear`."""
+        return self.path / ".written"
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 

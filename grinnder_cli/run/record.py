@@ -14,9 +14,11 @@ from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.memory import Limit, PeakSampler
 from grinnder_cli.run.metrics import EpochMetrics, MetricsFile
+from grinnder_cli.run.preflight import storage_warning
 from grinnder_cli.run.preparation import Prepared
 from grinnder_cli.run.progress import Progress
 from grinnder_cli.run.selection import Selection
+from grinnder_cli.run.totals import Totals
 from grinnder_cli.storage.store import Backend
 
 SCHEMA_VERSION = 1
@@ -71,29 +73,30 @@ def summary(
     run: RunDirectory,
     metrics: MetricsFile,
     selection: Selection,
-    results: list[EpochResult],
+    totals: Totals,
     backend: Backend | None,
     memory: PeakSampler,
     prepare_s: float,
+    written_bytes: int | None,
 ) -> dict[str, Any]:
     """What summary.json holds.
 
     Args:
         metrics: every epoch of the run, those of earlier processes too.
         selection: has seen all of them.
-        results: this process's epochs.
+        totals: of this process's epochs.
         backend: storage, None where the method needs none.
         prepare_s: seconds from the plan to the first epoch.
+        written_bytes: by all processes of the run, see `Wear`.
     """
     rows = metrics.read()
     best = selection.best
     times = [row.epoch_time_s for row in (rows[1:] or rows) if row.epoch_time_s is not None]
-    measured = sum((result.measured for result in results), Traffic())
     # A run that stopped early has moved what was planned for the epochs it ran.
-    predicted = sum(prepared.plan.epochs[: len(results)], Traffic()) if prepared.plan else Traffic()
+    predicted = sum(prepared.plan.epochs[: totals.epochs], Traffic()) if prepared.plan else Traffic()
     last = rows[-1]
-    # The last epoch leaves nothing for a next one to find, so the one before it is the typical one.
-    steady = results[-2 if len(results) > 2 else -1].measured if results else Traffic()
+    measured, steady = totals.measured, totals.steady
+    endurance = units.parse_size(config.storage.endurance, "storage.endurance") if config.storage.endurance else None
     facts = prepared.partition.facts
     return {
         "schema_version": SCHEMA_VERSION,
@@ -131,9 +134,11 @@ def summary(
         "measured_write_bytes": measured.write_bytes,
         "read_bytes_per_epoch": steady.read_bytes,
         "write_bytes_per_epoch": steady.write_bytes,
+        "written_bytes": written_bytes,
+        "endurance_share": written_bytes / endurance if endurance and written_bytes is not None else None,
         "cache_hit_pct": measured.hit_pct,
         "peak_host_bytes": memory.peak_above_baseline,
-        "peak_cuda_bytes": max((result.peak_device_bytes for result in results), default=0),
+        "peak_cuda_bytes": totals.peak_device_bytes,
         "host_budget_bytes": prepared.budget.bytes,
         "device_budget_bytes": prepared.device.bytes if prepared.device else 0,
         "partition_s": facts["partition_s"],
@@ -177,6 +182,9 @@ def first_screen(
         f"alpha {part.facts['alpha']:.3f} in, {part.facts['alpha_out']:.3f} out, edge cut {part.facts['edge_cut']:,}"
     )
     say(f"method {prepared.method}: {method_reason(config, part.facts['alpha'], prepared.method)}")
+    warning = storage_warning(config.storage.dir) if backend and backend.name != "memory" else ""
+    if warning and (plan is None or scratch_bytes(plan)):
+        progress.warn(warning)
     if plan and backend:
         say(f"exchange {plan.exchange}: {plan.exchange_reason}")
         say(f"cache {plan.cache}: {plan.cache_reason}")

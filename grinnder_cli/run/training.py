@@ -25,6 +25,8 @@ from grinnder_cli.run.preparation import prepare_run, require_fit
 from grinnder_cli.run.progress import Progress
 from grinnder_cli.run.selection import Selection
 from grinnder_cli.run.signals import StopFlag
+from grinnder_cli.run.totals import Totals
+from grinnder_cli.run.wear import Wear
 from grinnder_cli.storage.scratch import check_parent
 
 
@@ -51,10 +53,11 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
     """
     durable.inject(config.storage)
     check_parent(Path(config.storage.dir))
-    preparing, visiting = stoppable(stop, "preparation"), stoppable(stop, "visit")
     with device_memory(config), ExitStack() as stack:
         device_limit(config)  # makes CUDA's context, whose host memory belongs to the baseline
         memory = stack.enter_context(PeakSampler())
+        wear = stack.enter_context(Wear(run.written, resume=resume))
+        preparing, visiting = (stoppable(stop, point, wear.note_now_and_then) for point in ("preparation", "visit"))
         saved = checkpoint.load_newest(run.path) if resume else None
         for warning in saved.warnings if saved else ():
             progress.warn(warning)
@@ -74,11 +77,14 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
         selection = Selection(
             lower_is_better=prepared.objective.lower_is_better, patience=config.early_stop.patience
         ).see_all(metrics.read())
-        loop = _Loop(config, run, runner, metrics, selection, progress, stop, memory)
+        loop = _Loop(config, run, runner, metrics, selection, progress, stop, memory, wear)
         if config.checkpoint.initial and not resume:
             loop.save(_snapshot(runner, 0))
-        results = list(loop.run(first))
-        summary = record.summary(config, prepared, run, metrics, selection, results, backend, memory, prepare_s)
+        totals = Totals()
+        for result in loop.run(first):
+            totals.add(result)
+        written = wear.bytes
+        summary = record.summary(config, prepared, run, metrics, selection, totals, backend, memory, prepare_s, written)
         if summary["stopped_early"]:
             progress.say(summary["stopped_early"])
         kill_point("before_summary")
@@ -98,6 +104,7 @@ class _Loop:
     progress: Progress
     stop: StopFlag
     memory: PeakSampler
+    wear: Wear
 
     def run(self, first: int) -> Iterator[EpochResult]:
         """Train from epoch `first`, counted from 0, to the last one or until patience is exhausted."""
@@ -116,6 +123,7 @@ class _Loop:
             row = record.epoch_row(result, self.memory.take_recent_peak())
             kill_point("before_metrics_row")
             self.metrics.append(row)
+            self.wear.note()
             kill_point("after_metrics_row")
             self.progress.epoch(row)
             best = self.selection.see(row)

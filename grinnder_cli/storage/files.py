@@ -36,7 +36,7 @@ class Files:
 
     Args:
         scratch: where scratch files go.
-        rules: faults of `open` and `fallocate`.
+        rules: faults of `open` and `fallocate`, and the quota.
 
     Attributes:
         note: said to the user where O_DIRECT is refused, else "".
@@ -46,6 +46,7 @@ class Files:
         self.note = ""
         self._scratch, self._refuse = scratch, rules.injector.refuse
         self._fds: list[int] = []
+        self._quota, self._allocated = rules.quota, 0
 
     def open(self, path: Path) -> OpenFile:
         """A prepared file, for reading.
@@ -63,10 +64,16 @@ class Files:
         """A new scratch file with all its space allocated.
 
         Raises:
-            DoesNotFit: no room, with the bytes needed and free.
+            DoesNotFit: no room, with the bytes needed and free, or more than the quota.
             StorageError: the system refused.
         """
         path = self._scratch.path / f"{name}.bin"
+        self._allocated += nbytes
+        if self._quota is not None and self._allocated > self._quota:
+            raise DoesNotFit(
+                f"scratch needs {self._allocated} bytes with file {path}, storage.quota={self._quota} allows fewer; "
+                "raise storage.quota, or memory.host"
+            )
         try:
             fd = self._open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
         except OSError as error:

@@ -12,7 +12,6 @@ import mmap
 import os
 import re
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from grinnder_cli.errors import EnvironmentProblem, StorageError
 from grinnder_cli.partitioner.layout import BLOCK
 from grinnder_cli.storage.files import Files, OpenFile
 from grinnder_cli.storage.scratch import Scratch
-from grinnder_cli.storage.threads import Threads
+from grinnder_cli.storage.threads import Request, Threads
 from grinnder_cli.storage.transfer import PIECE_BYTES, TransferRules, View
 
 THREADS = 8
@@ -110,7 +109,7 @@ class KvikioBackend:
         self._handles.append(handle)
         return KvikioFile(file, handle)
 
-    def submit(self, op: str, handle: KvikioFile, offset: int, view: View) -> list[Future]:
+    def submit(self, op: str, handle: KvikioFile, offset: int, view: View) -> Request:
         """Begin a transfer, piece by piece, on the threads."""
         ready = _ready(view)
 
@@ -120,13 +119,14 @@ class KvikioBackend:
 
         return self._threads.submit(op, move, handle.path, offset, view, direct=handle.file.direct)
 
-    def finish(self, pending: list[Future]) -> int:
+    def finish(self, pending: Request) -> int:
         """Wait for all pieces."""
         return self._threads.finish(pending)
 
     def close(self) -> None:
-        """Stop the threads and close the files."""
-        self._threads.close()
+        """Stop the threads and close the files, unless a transfer does not end."""
+        if not self._threads.close():
+            return
         while self._handles:
             self._handles.pop().close()
         self._files.close()

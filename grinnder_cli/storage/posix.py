@@ -1,7 +1,6 @@
 """storage=posix: preadv and pwritev on a few threads, every byte count checked."""
 
 import os
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 
 from grinnder_cli.storage.files import Files, OpenFile
 from grinnder_cli.storage.scratch import Scratch
-from grinnder_cli.storage.threads import Threads
+from grinnder_cli.storage.threads import Request, Threads
 from grinnder_cli.storage.transfer import TransferRules
 
 THREADS = 4
@@ -45,19 +44,19 @@ class PosixBackend:
         """Preallocate a scratch file."""
         return self._files.create(name, nbytes)
 
-    def submit(self, op: str, handle: OpenFile, offset: int, view: np.ndarray) -> list[Future]:
+    def submit(self, op: str, handle: OpenFile, offset: int, view: np.ndarray) -> Request:
         """Begin a transfer, piece by piece, on the threads."""
         move = partial(_read if op == "read" else _write, handle.fd)
         return self._threads.submit(op, move, handle.path, offset, view, direct=handle.direct)
 
-    def finish(self, pending: list[Future]) -> int:
+    def finish(self, pending: Request) -> int:
         """Wait for all pieces."""
         return self._threads.finish(pending)
 
     def close(self) -> None:
-        """Stop the threads and close the files."""
-        self._threads.close()
-        self._files.close()
+        """Stop the threads and close the files, unless a transfer does not end: its descriptor stays what it is."""
+        if self._threads.close():
+            self._files.close()
 
 
 def _read(fd: int, offset: int, view: np.ndarray) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 from grinnder_cli.config.faults import parse_faults
 from grinnder_cli.config.schema import StorageConfig
+from grinnder_cli.config.sizes import parse_size
 from grinnder_cli.errors import StorageError
 from grinnder_cli.partitioner.layout import BLOCK
 from grinnder_cli.storage.faults import Injector, Stroke
@@ -27,6 +28,9 @@ MAX_RETRIES = 2000
 
 MAX_STALLS = 16
 """Transfers in a row that moved nothing on."""
+
+PATIENCE_S = 120.0
+"""How long a device may move nothing at all before a transfer counts as failed."""
 
 View = Any
 """Memory of a transfer: a uint8 numpy array; to a backend with `device_memory` also a torch tensor on a device."""
@@ -43,19 +47,26 @@ class TransferRules:
         verify: storage.verify, "off", "sample" or "always".
         injector: faults asked for.
         throttle: the rate limit.
+        patience_s: how long nothing at all may move, seconds.
+        quota: most bytes of scratch files, None: no limit.
     """
 
     verify: str = "sample"
     injector: Injector = field(default_factory=Injector)
     throttle: Throttle = field(default_factory=Throttle)
+    patience_s: float = PATIENCE_S
+    quota: int | None = None
 
     @classmethod
     def of(cls, config: StorageConfig) -> "TransferRules":
         """The rules a configuration asks for."""
+        rate = None if config.max_gib_s is None else config.max_gib_s * 2**30
         return cls(
             verify=config.verify,
             injector=Injector(parse_faults(config.fault) if config.fault else ()),
-            throttle=Throttle(None if config.max_gib_s is None else config.max_gib_s * 2**30),
+            throttle=Throttle(rate),
+            patience_s=PATIENCE_S + (2 * PIECE_BYTES / rate if rate else 0.0),
+            quota=None if config.quota is None else parse_size(config.quota, "storage.quota"),
         )
 
 

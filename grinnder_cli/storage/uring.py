@@ -16,16 +16,13 @@ from grinnder_cli.partitioner.layout import BLOCK
 from grinnder_cli.storage._native import io_library
 from grinnder_cli.storage.files import Files, OpenFile
 from grinnder_cli.storage.scratch import Scratch
-from grinnder_cli.storage.transfer import PIECE_BYTES, TransferRules, pieces
+from grinnder_cli.storage.transfer import TransferRules, pieces
 
 DEPTH = 32
 """Transfers in the kernel at once."""
 
 WAIT_MS = 200
 """One wait in native code; between two of them Python handles signals."""
-
-PATIENCE_S = 120.0
-"""How long a device may move nothing at all before a transfer counts as failed."""
 
 CLOSE_MS = 10_000
 _OP = {"read": 0, "write": 1}
@@ -78,10 +75,9 @@ class Queue:
         if rules.injector.reorder:
             self._lib.grinnder_io_shuffle(self._queue, 1)
         rate = rules.throttle.bytes_per_s
-        self._patience_s = PATIENCE_S
+        self._patience_s = rules.patience_s
         if rate is not None:
             self._lib.grinnder_io_limit(self._queue, max(int(rate), 1))
-            self._patience_s += 2 * PIECE_BYTES / rate
 
     def submit(self, op: str, fd: int, offset: int, view: np.ndarray) -> int:
         """Begin one transfer; returns its tag, or -errno."""

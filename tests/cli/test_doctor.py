@@ -26,7 +26,7 @@ def test_a_usable_directory_passes_and_is_left_as_it_was(tmp_path, capsys):
     _, checks = verdicts(capsys, f"storage.dir={tmp_path}")
     assert checks["kernel"]["verdict"] == checks["python"]["verdict"] == checks["storage.dir"]["verdict"] == "PASS"
     assert {"memory", "memlock", "open files", "file system", "O_DIRECT", "free space", "io_uring", "GPU", "GDS",
-            "kvikio", "native library"} <= checks.keys()  # fmt: skip
+            "kvikio", "native library", "I/O library"} <= checks.keys()  # fmt: skip
     assert list(tmp_path.iterdir()) == []
     for check in checks.values():
         assert check["remedy"] or check["verdict"] == "PASS"
@@ -107,7 +107,7 @@ def test_missing_and_wrong_packages_fail_by_name(monkeypatch):
 
 def test_native_library_switched_off_is_a_warning(monkeypatch):
     monkeypatch.setenv("GRINNDER_NO_NATIVE", "1")
-    assert machine.native_library().verdict == "WARN"
+    assert machine.native_library().verdict == machine.io_library().verdict == "WARN"
 
 
 def test_little_memory_is_said_with_its_source(monkeypatch):

@@ -99,8 +99,13 @@ def stop_at_random(tmp_path: Path, signals: list[signal.Signals], *, seed: int, 
     process, codes = start(tmp_path, *words, **real), []
     wait_for(lambda: list(tmp_path.glob("results/runs/*/*/status.json")))
     (run,) = (path.parent for path in tmp_path.glob("results/runs/*/*/status.json"))
+    before = None
     for signum in signals:
         goal = draw.randint(0, epochs // len(signals)) + rows_now(run)
+        wait_for(
+            lambda process=process, before=before: worker_of(run) not in (None, before) or process.poll() is not None
+        )
+        before = worker_of(run)
         wait_for(lambda process=process, goal=goal: rows_now(run) >= goal or process.poll() is not None)
         time.sleep(draw.random() * 0.05)
         if signum == signal.SIGKILL:
@@ -132,8 +137,14 @@ def rows_now(run: Path) -> int:
     return max(path.read_text().count("\n") - 1, 0) if path.exists() else 0
 
 
+def worker_of(run: Path) -> int | None:
+    """The process that says it trains the run; after a kill the dead one may still be named."""
+    found = status.read(run / "status.json")
+    return found.pid if found.state == "running" else None
+
+
 def kill_worker(run: Path) -> None:
-    ended = status.read(run / "status.json")
-    if ended.state == "running" and ended.pid is not None:
+    pid = worker_of(run)
+    if pid is not None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(ended.pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)

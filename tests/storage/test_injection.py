@@ -5,6 +5,7 @@ import errno
 import numpy as np
 import pytest
 from io_memory import MIB, aligned
+from kvikio_here import fake_kvikio, kvikio_works
 
 from grinnder_cli.errors import DoesNotFit, StorageError
 from grinnder_cli.partitioner.layout import BLOCK
@@ -74,3 +75,31 @@ def test_opening_and_allocating(opened, name):
     assert (caught.value.op, caught.value.wanted) == ("fallocate", 2 * TOTAL)
     with pytest.raises(DoesNotFit, match="are free"):
         round_trip(opened(name, fault="fallocate:1:ENOSPC"))
+
+
+@pytest.mark.parametrize("name", ["uring", "posix", "kvikio"])
+def test_a_device_that_does_not_answer(opened, name, monkeypatch):
+    """A completion that does not come is an error with its place, not a hang; the backend closes."""
+    from grinnder_cli.storage import transfer
+
+    if name == "kvikio" and not kvikio_works():
+        fake_kvikio(monkeypatch)
+    monkeypatch.setattr(transfer, "PATIENCE_S", 0.3)
+    backend = opened(name, fault="read:*:delay=1500ms")
+    handle, view = backend.create("tensor", MIB), aligned(MIB)
+    with pytest.raises(StorageError, match="Connection timed out") as caught:
+        backend.finish(backend.submit("read", handle, 0, view))
+    assert (caught.value.op, caught.value.errno, caught.value.offset) == ("read", errno.ETIMEDOUT, 0)
+    assert "tensor" in caught.value.path
+    backend.close()
+
+
+def test_what_moves_slowly_is_waited_for(opened, monkeypatch):
+    """Patience is with a device that finishes nothing, not with a long request."""
+    from grinnder_cli.storage import transfer
+
+    monkeypatch.setattr(transfer, "PATIENCE_S", 0.6)
+    monkeypatch.setattr(transfer, "PIECE_BYTES", BLOCK)
+    backend = opened("posix", fault="read:*:delay=250ms")
+    handle, view = backend.create("tensor", MIB), aligned(16 * BLOCK)  # four rounds of four threads
+    assert backend.finish(backend.submit("read", handle, 0, view)) == 16 * BLOCK
