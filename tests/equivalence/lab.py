@@ -225,6 +225,15 @@ def plain(cfg: RunConfig, dtype=torch.float64, permute: int | None = None) -> tu
         return outcome, model(x, edge_index, weight).argmax(1)
 
 
+def classes(model: Plain, path: Path) -> torch.Tensor:
+    """What a plain model predicts on the file's own edges, evaluating."""
+    with np.load(path) as data:
+        x, edge_index = torch.from_numpy(data["x"]), torch.from_numpy(data["edge_index"])
+        weight = torch.from_numpy(data["edge_weight"]) if "edge_weight" in data else None
+    with torch.no_grad():
+        return model.eval()(x, edge_index, weight).argmax(1)
+
+
 def gradient_error(got: Outcome, want: Outcome, *, floor: float = 1e-300) -> float:
     """Largest relative error over epochs and parameters.
 
