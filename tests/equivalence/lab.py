@@ -1,5 +1,6 @@
 """Small graphs and runs in this process, for comparing a planned epoch with plain PyG."""
 
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -234,17 +235,20 @@ def classes(model: Plain, path: Path) -> torch.Tensor:
         return model.eval()(x, edge_index, weight).argmax(1)
 
 
-def gradient_error(got: Outcome, want: Outcome, *, floor: float = 1e-300) -> float:
+def gradient_error(got: Outcome, want: Outcome, *, floor: float = 1e-300, without: Collection[str] = ()) -> float:
     """Largest relative error over epochs and parameters.
 
     Args:
-        floor: share of the epoch's largest gradient below which one counts as 0: a bias before a batch norm has none.
+        floor: share of the epoch's largest gradient below which one counts as 0.
+        without: parameters whose gradient is exactly 0, what there is of it being noise: their errors are relative to
+            the epoch's largest gradient.
     """
     worst = 0.0
     for a, b in zip(got.gradients, want.gradients, strict=True):
         assert a.keys() == b.keys()
-        least = floor * max(float(gradient.abs().max()) for gradient in b.values())
+        largest = max(float(gradient.abs().max()) for gradient in b.values())
         for name in a:
+            least = largest * (1.0 if name in without else floor)
             worst = max(worst, float((a[name] - b[name]).abs().max() / b[name].abs().max().clamp(min=least)))
     return worst
 

@@ -28,7 +28,7 @@ def graph(tmp_path_factory):
 def test_float64_losses_and_gradients(graph, tmp_path, case, parts):
     cfg = lab.config(graph, tmp_path, parts=parts, epochs=20, **CASES[case])
     got, (want, classes) = lab.run(cfg), lab.plain(cfg)
-    assert_same(got, want)
+    assert_same(got, want, cfg)
     widths = [11] + [cfg.hidden] * (cfg.layers - 1) + [5]
     model = lab.Plain(widths, cfg.model).double()
     model.load_state_dict(got.weights, strict=True)
@@ -40,7 +40,7 @@ def test_other_methods_train_the_same_model(graph, tmp_path, method):
     name, layout = method
     cfg = lab.config(graph, tmp_path, parts=1, epochs=20, method=name, format=layout, residual=True, hidden=11)
     got, (want, _) = lab.run(cfg), lab.plain(cfg)
-    assert_same(got, want)
+    assert_same(got, want, cfg)
 
 
 def test_dropout_depends_on_nodes_alone(graph, tmp_path):
@@ -49,8 +49,8 @@ def test_dropout_depends_on_nodes_alone(graph, tmp_path):
     others = [{"parts": 4}, {"parts": 16}, {"parts": 4, "partitioner": "metis"}, {"parts": 16, "partitioner": "metis"},
               {"parts": 1, "method": "inmemory"}, {"parts": 1, "method": "pyg"}]  # fmt: skip
     for changes in others:
-        other = lab.run(lab.config(graph, tmp_path, dropout=0.5, epochs=10, **changes))
-        assert_same(other, first, changes)
+        cfg = lab.config(graph, tmp_path, dropout=0.5, epochs=10, **changes)
+        assert_same(lab.run(cfg), first, cfg, changes)
     assert lab.loss_error(lab.run(lab.config(graph, tmp_path, parts=1, epochs=10)), first) > 1e-3, "no dropout at all"
 
 
@@ -73,4 +73,4 @@ def test_symmetric_graph_shares_its_blocks(graph, tmp_path):
     outcome = lab.run(cfg)
     assert outcome.prepared.sizes.symmetric
     whole = lab.run(lab.config(graph, tmp_path, parts=1, method="pyg", undirected=True, dropout=0.5, epochs=3))
-    assert_same(outcome, whole)
+    assert_same(outcome, whole, cfg)

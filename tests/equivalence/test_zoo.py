@@ -7,7 +7,7 @@ import lab
 import pytest
 import torch
 import zoo
-from exact import assert_same, floor
+from exact import LIMIT, assert_same, gradient_error
 
 from grinnder_cli.model.registry import build
 from grinnder_cli.model.spec import describe
@@ -32,14 +32,22 @@ def norms(method: str, graph: str) -> tuple[str, ...]:
     return ("layer",) if method in BY_LAYERS or graph == "single node" else ("layer", "batch")
 
 
+MOVING = {("gat", "loops", 1, "layer")}
+"""Here PyG's own gradients move by 3e-8 where its edges are permuted (the only such case): of one feature every row is
+a multiple of one vector, which a layer norm makes nearly constant."""
+
+
 def equals_pyg(tmp_path, model, graph, features, norm, places, epochs=20):
     """One run of PyG for all places, (method, parts)."""
     path = zoo.write(tmp_path / "zoo.npz", graph, features)
     common = {"norm": norm, "epochs": epochs, "storage": "memory", **MODELS[model]}
-    want, _ = lab.plain(lab.config(path, tmp_path, **common))
+    plain = lab.config(path, tmp_path, **common)
+    (want, _), limit = lab.plain(plain), LIMIT
+    if (model, graph, features, norm) in MOVING:
+        limit = 4 * max(gradient_error(lab.plain(plain, permute=seed)[0], want, plain) for seed in (1, 2, 3))
     for method, parts in places:
-        got = lab.run(lab.config(path, tmp_path, method=method, parts=parts, **common))
-        assert_same(got, want, (method, parts), least=floor(model, norm))
+        cfg = lab.config(path, tmp_path, method=method, parts=parts, **common)
+        assert_same(lab.run(cfg), want, cfg, (method, parts), limit=limit)
 
 
 SAMPLE = [
