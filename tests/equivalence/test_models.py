@@ -7,6 +7,7 @@ import awkward_graph
 import lab
 import pytest
 import torch
+from exact import assert_same
 
 from grinnder_cli.config.paths import data_dir
 from grinnder_cli.config.schema import ModelConfig, RunConfig
@@ -46,11 +47,6 @@ def awkward(tmp_path_factory):
     return path
 
 
-def floor(model: str, norm: str) -> float:
-    """A bias before a batch norm has no gradient, nor has att_dst while no score is on the other side of 0."""
-    return 1e-5 if norm == "batch" or model.startswith("gat") else 1e-300
-
-
 def compare(path, tmp_path, **changes):
     """Losses, gradients, predictions and state of 20 epochs; returns both outcomes."""
     if changes["model"] == "gat" and changes.get("ax") == "on":
@@ -59,12 +55,11 @@ def compare(path, tmp_path, **changes):
         changes["hidden"] = 12
     cfg = lab.config(path, tmp_path, **{"epochs": 20, "hidden": 9} | changes)
     got, (want, _) = lab.run(cfg), lab.plain(cfg)
-    assert lab.loss_error(got, want) < 1e-9
-    assert lab.gradient_error(got, want, floor=floor(cfg.model.name, cfg.model.norm)) < 1e-9
+    assert_same(got, want, cfg)
     assert got.weights.keys() == want.weights.keys()
     for name, tensor in want.weights.items():
         assert got.weights[name].dtype == tensor.dtype and got.weights[name].shape == tensor.shape
-        # Adam makes steps of the noise in a gradient that is 0, see `floor`.
+        # Adam makes steps of the noise in a gradient that is 0, see `exact`.
         assert torch.allclose(got.weights[name].double(), tensor.double(), rtol=1e-7, atol=1e-7), name
     return got, want
 
@@ -118,9 +113,9 @@ def test_dropout_depends_on_nodes_and_edges_alone(graph, tmp_path, model, norm):
     common = {"dropout": 0.5, "attention_dropout": 0.5, "norm": norm, "epochs": 6, "residual": True, **MODELS[model]}
     first = lab.run(lab.config(graph, tmp_path, parts=1, method="pyg", **common))
     for changes in ({"parts": 1}, {"parts": 4}, {"parts": 16, "partitioner": "metis"}):
-        other = lab.run(lab.config(graph, tmp_path, **common, **changes))
-        assert lab.loss_error(other, first) < 1e-9, changes
-        assert lab.gradient_error(other, first, floor=floor(model, norm)) < 1e-9, changes
+        cfg = lab.config(graph, tmp_path, **common, **changes)
+        other = lab.run(cfg)
+        assert_same(other, first, cfg, changes)
         assert other.accuracy == first.accuracy, changes
     without = [{"dropout": 0.0}, {"attention_dropout": 0.0}] if "gat" in model else [{"dropout": 0.0}]
     for change in without:

@@ -1,0 +1,43 @@
+"""The claim that two float64 runs train the same model, and the worst error it was seen with.
+
+`conftest.py` prints that at the end, of all processes together.
+"""
+
+import lab
+
+from grinnder_cli.config.schema import RunConfig
+
+LIMIT = 1e-9
+BIAS = {"gcn": "bias", "sage": "lin_l.bias", "gin": "nn.2.bias", "gat": "bias", "mlp": "bias"}
+"""What a layer adds last."""
+
+seen: list[tuple[float, float, bool]] = []
+"""(loss error, gradient error, whether `LIMIT` was gradients' limit) of each comparison since the test began."""
+
+
+def assert_same(
+    got: lab.Outcome, want: lab.Outcome, cfg: RunConfig, case: object = "", *, limit: float = LIMIT
+) -> None:
+    """Losses (to `LIMIT`) and gradients of all epochs are equal, relatively.
+
+    Args:
+        cfg: of a run; both have its model.
+        case: what to say where they are not.
+        limit: of gradients.
+    """
+    loss, gradient = lab.loss_error(got, want), gradient_error(got, want, cfg)
+    assert loss < LIMIT, (case, "loss", loss)
+    assert gradient < limit, (case, "gradient", gradient)
+    seen.append((loss, gradient, limit == LIMIT))
+
+
+def gradient_error(got: lab.Outcome, want: lab.Outcome, cfg: RunConfig) -> float:
+    """`lab.gradient_error` of parameters that have a gradient.
+
+    A bias before a batch norm has none: the mean takes it out again. Nor has att_dst while no score is on the other
+    side of 0.
+    """
+    before_norm = range(cfg.layers - 1) if cfg.model.norm == "batch" else ()
+    without = [f"convs.{layer}.{BIAS[cfg.model.name]}" for layer in before_norm]
+    floor = 1e-5 if cfg.model.name == "gat" else 1e-300
+    return lab.gradient_error(got, want, floor=floor, without=without)
