@@ -35,10 +35,10 @@ TIMES = ("epoch_time_s", "forward_s", "backward_s")
 def main() -> None:
     """Run everything and print the table and the JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=150_000)
+    parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--edges", type=int, default=3_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--out", type=Path, help="where result.json and table.md go")
     arguments = parser.parse_args()
