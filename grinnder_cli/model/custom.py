@@ -144,6 +144,9 @@ def _load(module: str) -> Callable[..., Any]:
         raise ConfigError(f"{_name(module)}: {file} is no Python file")
     loaded = importlib.util.module_from_spec(found)
     sys.modules[key] = loaded  # dataclasses and pickling look a class's module up
+    folder = str(file.parent.resolve())
+    if folder not in sys.path:
+        sys.path.append(folder)  # last, so that no file beside it hides a library
     try:
         found.loader.exec_module(loaded)
     except Exception as error:

@@ -6,7 +6,6 @@ The second term is added to what the node receives; where W_l comes after the ag
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
@@ -38,7 +37,7 @@ class SAGE(Model):
         if not late:
             return z, conv.lin_l.bias
         assert before is not None
-        return F.linear(z, conv.lin_l.weight, conv.lin_l.bias) + F.linear(before, conv.lin_r.weight), None
+        return torch.mm(z, conv.lin_l.weight.t()).addmm_(before, conv.lin_r.weight.t()), conv.lin_l.bias
 
     def adjacency(self, edge_index: Tensor, weight: Tensor | None, nodes: int, layout: str) -> tuple:
         return plain_adjacency(edge_index, None, nodes, layout, self.weight(1).dtype)

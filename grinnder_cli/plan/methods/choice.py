@@ -23,20 +23,22 @@ def resolved_method(config: RunConfig) -> str:
 
 
 def method_reason(config: RunConfig, alpha: float, method: str) -> str:
-    """Why this method; for regather and hongtu also when which of the two is the better one.
+    """Why this method, and where a choice was left open when regather would be better than hongtu.
 
     Args:
         alpha: own and halo rows of all parts over nodes.
         method: the one taken.
     """
-    if config.method.name == "auto" and method == "inmemory":
+    chosen = config.method.name == "auto"
+    if not chosen:
+        why = "asked for"
+    elif method == "inmemory":
         return "everything fits in host memory"
-    why = (
-        "asked for"
-        if config.method.name != "auto"
-        else "one exchange per layer and direction, nothing is gathered twice"
-    )
-    if method not in WHOLE_LAYERS:
+    elif method == "pull":
+        why = "one exchange per layer and direction, nothing is gathered twice"
+    else:
+        why = "layers of your own are computed whole, which pull cannot"
+    if not chosen and method not in WHOLE_LAYERS:
         return why
     return (
         f"{why}; gathering again (regather) beats snapshots (hongtu) while host memory is more than "
