@@ -58,7 +58,8 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict:
     common = [
         "dataset=sbm", f"dataset.num_nodes={arguments.nodes}", f"dataset.num_edges={arguments.edges}",
         "dataset.num_features=128", "layers=3", f"epochs={arguments.epochs}", f"eval_every={arguments.epochs}",
-        "device=cpu", f"out={work / 'out'}", f"storage.dir={work / 'scratch'}", f"data.dir={work / 'data'}", "progress=off",
+        "device=cpu", f"out={work / 'out'}", f"storage.dir={work / 'scratch'}", f"data.dir={work / 'data'}",
+        "progress=off",
     ]  # fmt: skip
     taken: dict[tuple[str, str], list[dict]] = {(model, row): [] for model in arguments.models for row in ROWS}
     loads = []

@@ -18,6 +18,7 @@ UNREADABLE = (
     KeyError,
     OverflowError,
     SyntaxError,
+    SystemError,  # of CPython 3.12's tokenizer, on bytes that are no text
     tokenize.TokenError,
     RecursionError,
     MemoryError,

@@ -1,4 +1,4 @@
-"""A user's file of layers, from a folder that has nothing to do with the run, by the command that the documentation shows."""
+"""A user's file of layers, from a folder that has nothing to do with the run, by the documented command."""
 
 import csv
 import json
@@ -19,8 +19,8 @@ def test_offloaded_equals_in_memory(tmp_path):
     (models / "my_heads.py").write_text("HEADS = 2\n")
     (models / "my_layers.py").write_text("from my_heads import HEADS\n" + code.replace("heads=2", "heads=HEADS"))
     common = [
-        "train", "dataset=karate", "model=custom", f"model.module='{models}/my_layers.py:MyModel'", "layers=3", "hidden=8",
-        "dtype=float64", "epochs=3", "progress=off", "--json",
+        "train", "dataset=karate", "model=custom", f"model.module='{models}/my_layers.py:MyModel'", "layers=3",
+        "hidden=8", "dtype=float64", "epochs=3", "progress=off", "--json",
     ]  # fmt: skip
     runs = []
     for keys in (["parts=4", "cache=none"], ["parts=1"]):
