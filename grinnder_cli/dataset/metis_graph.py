@@ -55,11 +55,16 @@ class MetisGraph:
                 values = np.array(flat, dtype=np.bytes_).astype(np.float64 if self.weighted else np.int64)
             except ValueError:
                 raise corrupt(self.path, f"vertices {vertex + 1} to {vertex + len(rows)} have words") from None
+            ids = values[::step]
+            if self.weighted and not ((ids == np.floor(ids)) & (np.abs(ids) < 2**53)).all():
+                raise corrupt(
+                    self.path, f"vertices {vertex + 1} to {vertex + len(rows)} have neighbours that are no ids"
+                )
             src = np.repeat(np.arange(vertex, vertex + len(rows)), counts // step)
             vertex, found = vertex + len(rows), found + len(src)
             if found > self.edges:
                 break
-            yield src, values[::step].astype(np.int64) - 1, values[1::2] if self.weighted else None
+            yield src, ids.astype(np.int64) - 1, values[1::2] if self.weighted else None
         if vertex != self.nodes or found != self.edges:
             raise corrupt(
                 self.path,

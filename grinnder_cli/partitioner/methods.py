@@ -34,6 +34,18 @@ def resolve(config: PartitionerConfig, parts: int, num_nodes: int, num_edges: in
     return settle(config, parts, num_nodes, num_edges, budget)
 
 
+def check_parts(parts: int, num_nodes: int) -> None:
+    """Refuse a number of parts that a graph cannot have.
+
+    Raises:
+        ConfigError: parts < 1 or > N.
+    """
+    if parts < 1:
+        raise ConfigError(f"parts={parts}; it must be at least 1")
+    if parts > num_nodes:
+        raise ConfigError(f"parts={parts} exceeds the graph's {num_nodes} nodes; set parts to {num_nodes} or less")
+
+
 def assign(
     graph: Graph, parts: int, config: PartitionerConfig, seed: int, check: Check = unwatched, told: Told | None = None
 ) -> np.ndarray:
@@ -50,12 +62,7 @@ def assign(
         DataError: partitioner=file and the file does not fit the graph.
     """
     config = resolve(config, parts, graph.num_nodes, graph.num_edges).config
-    if parts < 1:
-        raise ConfigError(f"parts={parts}; it must be at least 1")
-    if parts > graph.num_nodes:
-        raise ConfigError(
-            f"parts={parts} exceeds the graph's {graph.num_nodes} nodes; set parts to {graph.num_nodes} or less"
-        )
+    check_parts(parts, graph.num_nodes)
     check()
     if parts == 1:
         return np.zeros(graph.num_nodes, dtype=np.int32)

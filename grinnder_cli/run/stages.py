@@ -20,6 +20,7 @@ from grinnder_cli.executor.objective import Objective, objective_of
 from grinnder_cli.executor.snapshot import snapshot_bytes
 from grinnder_cli.model.spec import FAMILIES, ModelSpec
 from grinnder_cli.partitioner import blocks, operator
+from grinnder_cli.partitioner.methods import check_parts
 from grinnder_cli.partitioner.operator import OperatorSizes, operator_sizes
 from grinnder_cli.partitioner.partition import Partition, describe_bytes, partition, settled, store_key, store_path
 from grinnder_cli.plan.memory import pyg_bytes, pyg_input_bytes
@@ -187,6 +188,7 @@ class Preparation:
     def made(self, graph: Graph, parts: int) -> Made:
         """A number of parts, made first if their store is absent."""
         config, memory = self.config, self.budget.bytes
+        check_parts(parts, graph.num_nodes)  # before their memory is reckoned: it would be blamed
         choice = settled(graph, parts, config.partitioner, config.seed, self.data_dir, memory)
         if not self.is_stored(graph, parts):
             if choice.why and parts > 1:

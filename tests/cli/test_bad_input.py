@@ -48,6 +48,7 @@ def refuse(tmp_path: Path, *words: str, code: int, says: str) -> str:
         (["+parts=3"], "the key exists already; write parts=3"),
         (["dataset=karat"], "unknown dataset 'karat'; did you mean 'karate'\\?"),
         (["dataset=karate", "parts=35"], "parts=35 exceeds the graph's 34 nodes; set parts to 34 or less"),
+        (["dataset=karate", "parts=999999"], "parts=999999 exceeds the graph's 34 nodes"),
         (["dataset=karate", "parts=two"], "parts=two must be an integer"),
         (["dataset=npz"], "dataset=npz needs dataset.path"),
     ],

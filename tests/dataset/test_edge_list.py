@@ -264,6 +264,10 @@ def test_metis_with_weights_and_a_vertex_without_neighbours(load, monkeypatch):
         ("x y\n", "its first line is 'x y'; a METIS graph begins with"),
         ("4 3\n2\n1 3 4\n2\nx\n", "have words"),
         ("4 3\n2\n1 3 9\n2\n2\n", "has id 8, N=4"),
+        *(
+            (f"4 3 1\n{word} 1\n1 1 3 1 4 1\n2 1\n2 1\n", "neighbours that are no ids")
+            for word in ("1.5", "nan", "1e300")
+        ),
     ],
 )
 def test_metis_files_that_are_wrong(load, text, says):
