@@ -49,7 +49,7 @@ def cuda(graph: Path, tmp: Path, **changes):
 def sizes(cfg) -> tuple[int, int]:
     """(least, everything) device bytes."""
     prepared = lab.prepare_run(cfg)
-    program = replace(prepared.plan.program, resident=frozenset(), _passes={})
+    program = prepared.plan.program.holding(frozenset())
     return plan_device(program, 0, whole=False).least, plan_device(program, 1 << 50, whole=True).total
 
 

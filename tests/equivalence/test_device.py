@@ -45,8 +45,8 @@ def tier_sizes(cfg) -> tuple[int, int]:
     prepared = lab.prepare_run(cfg)
     program = lab.make_plan(cfg, prepared.model, prepared.sizes, 1 << 30, device_budget=0).program
     return (
-        plan_device(replace(program, resident=frozenset(), _passes={}), 0, whole=False).least,
-        plan_device(replace(program, resident=frozenset(), _passes={}), 1 << 50, whole=True).total,
+        plan_device(program.holding(frozenset()), 0, whole=False).least,
+        plan_device(program.holding(frozenset()), 1 << 50, whole=True).total,
     )
 
 

@@ -37,7 +37,7 @@ def with_device(cfg, share: float):
     """(configuration with the memory that holds about this share, its tier)."""
     prepared = lab.prepare_run(cfg)
     program = lab.make_plan(cfg, prepared.model, prepared.sizes, 1 << 30, device_budget=0).program
-    program = replace(program, resident=frozenset(), _passes={})
+    program = program.holding(frozenset())
     least = plan_device(program, 0, whole=False).least
     everything = plan_device(program, 1 << 50, whole=True).total
     device = int(least + share * (everything - least)) if share else least
