@@ -9,7 +9,6 @@ hungriest needs at least.
 
 import argparse
 import json
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,22 +34,7 @@ def main() -> None:
     parser.add_argument("--commit", help="what is measured, where git cannot tell (a copy of the tree)")
     parser.add_argument("--device", default="cuda", help="cpu: try the script without a GPU")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="grinnder-gpu-models-") as temporary:
-        work = arguments.work = arguments.work or Path(temporary)
-        work.mkdir(parents=True, exist_ok=True)
-        result = {
-            "machine": run.machine(arguments.commit), "bus": run.bus() if arguments.device == "cuda" else None,
-            "disk": run.disk(work), "rows": [],
-        }  # fmt: skip
-        name = "-".join(arguments.only)
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        try:
-            for section in arguments.only:
-                SECTIONS[section](arguments, result)
-        finally:  # what was measured stays, whatever came after it
-            (arguments.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-            (arguments.out / f"{name}.md").write_text(run.page(result))
-        print(run.page(result))
+    run.carry_out(arguments, [SECTIONS[name] for name in arguments.only])
 
 
 def prepared(arguments: argparse.Namespace, section: str) -> list[str]:

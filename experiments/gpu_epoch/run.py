@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,6 +28,8 @@ ROOT = HERE.parents[1]
 WARM_UP = 5
 """Epochs before those that count: buffers are made and pinned, visits of even and odd epochs recorded."""
 GIB = 2**30
+Section = Callable[[argparse.Namespace, dict], None]
+"""Adds rows to the result."""
 SPLIT = ("compute_s", "copy_s", "read_wait_s", "write_wait_s", "python_s", "other_s")
 
 
@@ -45,6 +48,12 @@ def main() -> None:
     parser.add_argument("--commit", help="what is measured, where git cannot tell (a copy of the tree)")
     parser.add_argument("--device", default="cuda", help="cpu: try the script without a GPU")
     arguments = parser.parse_args()
+    sections = [products] if {"products", "storage"} & set(arguments.only) else []
+    carry_out(arguments, [*sections, igbm] if "igbm" in arguments.only else sections)
+
+
+def carry_out(arguments: argparse.Namespace, sections: list[Section]) -> None:
+    """Measure the ceilings and the sections' rows; write page and JSON, named by `only`."""
     with tempfile.TemporaryDirectory(prefix="grinnder-gpu-epoch-") as temporary:
         work = arguments.work = arguments.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
@@ -54,10 +63,8 @@ def main() -> None:
         }  # fmt: skip
         say(json.dumps({name: result[name] for name in ("bus", "disk")}))
         try:
-            if "products" in arguments.only or "storage" in arguments.only:
-                products(arguments, work, result)
-            if "igbm" in arguments.only:
-                igbm(arguments, work, result)
+            for section in sections:
+                section(arguments, result)
         finally:  # what was measured stays, whatever came after it
             arguments.out.mkdir(parents=True, exist_ok=True)
             name = "-".join(arguments.only)
@@ -67,8 +74,9 @@ def main() -> None:
 
 
 # ---------------------------------------------------------------------- sections
-def products(arguments: argparse.Namespace, work: Path, result: dict) -> None:
+def products(arguments: argparse.Namespace, result: dict) -> None:
     """Products-sized: plain PyG, in memory, and 4, 16, 64 parts; then with layer tensors on the disk."""
+    work = arguments.work
     data = made("products", arguments, work)
     common = keys(arguments, work, data)
     host = "memory.host=48GiB"
@@ -111,8 +119,9 @@ def with_topology(words: list[str]) -> int:
     return tier["fixed_bytes"] + 2 * tier["input_bytes"] + 3 * tier["output_bytes"] + topology
 
 
-def igbm(arguments: argparse.Namespace, work: Path, result: dict) -> None:
+def igbm(arguments: argparse.Namespace, result: dict) -> None:
     """IGB-medium-sized, under 24 GiB of device and 100 GiB of host memory."""
+    work = arguments.work
     data = made("igbm", arguments, work)
     common = [*keys(arguments, work, data), "memory.device=24GiB", "memory.host=100GiB", "parts=32"]
     # A_hat X in float32 is 41 GB, beside two copies of X more than a 64 GiB disk holds

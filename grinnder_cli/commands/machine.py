@@ -125,22 +125,25 @@ def _lacking(name: str, version: str | None, requirement: str) -> Check:
     return Check(name=name, verdict=FAIL, detail=found, remedy=f"pip install '{requirement}'")
 
 
-def native_library() -> Check:
-    """Whether the compiled kernels were built; not loaded here, that would need torch first."""
-    found = _lib.find("grinnder_cpu")
+def library(name: str, file: str, without: str, remedy: str) -> Check:
+    """Whether a library of `native/` was built; not loaded here, kernels would need torch first."""
+    found = _lib.find(file)
     if found is None:
-        detail = "not found (not built, or GRINNDER_NO_NATIVE=1): torch's slower kernels are used"
-        return Check(name="native library", verdict=WARN, detail=detail, remedy="make native (needs a C++ compiler)")
-    return Check(name="native library", verdict=PASS, detail=str(found[0]))
+        return Check(name=name, verdict=WARN, detail=f"not found{without}", remedy=remedy)
+    return Check(name=name, verdict=PASS, detail=str(found[0]))
+
+
+def native_library() -> Check:
+    """The kernels of the processor."""
+    without = " (not built, or GRINNDER_NO_NATIVE=1): torch's slower kernels are used"
+    return library("native library", "grinnder_cpu", without, "make native (needs a C++ compiler)")
 
 
 def io_library() -> Check:
-    """Whether the library behind storage=uring was built; it needs liburing, so it can be missing alone."""
-    found = _lib.find("grinnder_io")
-    if found is None:
-        detail = "not found: storage=auto takes posix"
-        return Check(name="I/O library", verdict=WARN, detail=detail, remedy="install liburing-dev, then: make native")
-    return Check(name="I/O library", verdict=PASS, detail=str(found[0]))
+    """The engine of storage=uring: it needs liburing, so it can be missing alone."""
+    return library(
+        "I/O library", "grinnder_io", ": storage=auto takes posix", "install liburing-dev, then: make native"
+    )
 
 
 def memory() -> Check:

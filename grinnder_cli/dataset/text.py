@@ -104,20 +104,18 @@ def numbers(path: Path, lines: Lines, dtype: np.dtype, width: int, delimiter: st
     if not lines.text.strip():
         return np.empty((0, width), dtype)
     table = _parse(lines.text, dtype, delimiter)
+    if table is None:  # to numpy a line of blanks is no number where it looks for a delimiter
+        table = _parse(b"\n".join(line for line in lines.text.split(b"\n") if line.strip()), dtype, delimiter)
     if table is not None and table.shape[1] == width:
         return table
-    rows = []
     for at, line in enumerate(lines.text.split(b"\n")):
-        if not line.strip():  # blanks where a delimiter is looked for: no number to numpy
-            continue
-        one = _parse(line, dtype, delimiter)
-        if one is None or one.shape[1] != width:
+        one = _parse(line, dtype, delimiter) if line.strip() else None
+        if line.strip() and (one is None or one.shape[1] != width):
             shown = line.decode("utf-8", "replace").strip()[:60]
             kind = "whole numbers" if dtype.kind in "iu" else "numbers"
             wanted = kind if width > 1 else kind[:-1]
             raise DataError(f"{path}: line {lines.first + at} is '{shown}'; it must hold {width} {wanted}{hint}")
-        rows.append(one)
-    return np.concatenate(rows)
+    raise AssertionError("a table that cannot be parsed has a line that cannot")
 
 
 def _parse(text: bytes, dtype: np.dtype, delimiter: str | None) -> np.ndarray | None:

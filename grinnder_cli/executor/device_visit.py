@@ -189,7 +189,7 @@ class DeviceVisit(Visit):
         def work() -> None:
             self._own, self._halo, self._outputs, self._packs = own, halo, {}, {}
             compute(self)
-            self._make_packs()
+            self._ready_to_leave()
 
         device, at = self.device, (self._input_slot.at, self._output_slot.at)
         places = (0 if memory is None else memory.data_ptr() for memory in (own, halo))
@@ -246,8 +246,8 @@ class DeviceVisit(Visit):
         return next((a for a in every if a.mode is mode and a.chunk.tensor == name), None)
 
     # ------------------------------------------------------------------ writes
-    def _make_packs(self) -> None:
-        """Gather what other parts read: of inboxes on the device straight into them, else into the output slot."""
+    def _ready_to_leave(self) -> None:
+        """What leaves beside own rows: packs, gathered straight into inboxes on the device, else into the slot."""
         for access in self.step.held:
             if access.mode is Mode.SEND:
                 inbox = self.device.held(access.chunk)[access.offset : access.offset + access.nbytes]

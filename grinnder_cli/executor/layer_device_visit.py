@@ -110,8 +110,8 @@ class LayerDeviceVisit(LayerRows, DeviceVisit):
         """The tensor gradients are added to, if there is one."""
         return {a.chunk.tensor for a in (*self.step.writes, *self.step.held) if a.mode in (Mode.BEGIN, Mode.ADD)}
 
-    def _make_packs(self) -> None:
-        """Not packs: gradients, before torch gives their memory to somebody else."""
+    def _ready_to_leave(self) -> None:
+        """What leaves beside own rows: gradients, kept before torch gives their memory to somebody else."""
         if self.gathered_grad is None:
             return
         grad = self.gathered_grad
