@@ -33,7 +33,6 @@ from grinnder_cli.executor.workspace import Compute
 from grinnder_cli.model.base import Model
 from grinnder_cli.partitioner.layout import offsets, padded
 from grinnder_cli.partitioner.operator import Operator, chunk_file
-from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.planner import Plan
 from grinnder_cli.plan.simulate import EpochActions, StepActions, Traffic
 from grinnder_cli.plan.steps import Kind, Op
@@ -78,7 +77,7 @@ class PlannedRunner:
         self.model, self.optimizer, self._step = model, update.optimizer, update.step
         self._plan, self._schedule, self._check = plan, plan.schedule.fresh(), check
         self._sizes, self._dtypes = operator.sizes, (x_dtype, operator.sizes.dtype)
-        self._by_layers = isinstance(plan.program, RegatherProgram)
+        self._by_layers = plan.program.whole_layers
         self._stages: Any
         self._computing: Callable[[Any, Tally, int], Compute]
         if self._by_layers:

@@ -19,8 +19,7 @@ from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.base import Model
 from grinnder_cli.partitioner.operator import ROLES
-from grinnder_cli.plan.device import device_rows
-from grinnder_cli.plan.memory import local_rows
+from grinnder_cli.plan.methods.stretches import device_rows, local_rows
 from grinnder_cli.plan.steps import Op, Step
 
 

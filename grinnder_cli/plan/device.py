@@ -20,25 +20,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.methods.program import Program
-from grinnder_cli.plan.methods.regather import RegatherProgram
-from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step
-
-DEVICE_STRETCH_BYTES = 64 << 20
-"""Rows of Local_l are computed in stretches of about this many bytes: enough to fill a GPU, little beside it."""
-
-DEVICE_TEMPORARIES = 2 * 8
-"""Arrays of one stretch that a stage and its gradient hold at once, at most; visits that were recorded keep as many."""
+from grinnder_cli.plan.steps import ADDING, Access, Chunk, Kind, Mode, Step
 
 WEIGHT_COPIES = 12
 """Weights, gradients, two moments of Adam, a snapshot of all but gradients, the optimizer's own temporaries."""
 
 OUTPUT_SLOTS = 3
-
-ADDING = (Mode.BEGIN, Mode.ADD)
-"""Kernels add rows where they lie: they read and write them."""
 
 LINE_BYTES = 128
 """Kernels read host memory in lines of so many bytes."""
@@ -48,11 +37,6 @@ COPY_BYTES = 1 << 20
 
 SLACK_BYTES = 96 << 20
 """Workspaces of the matrix library, partial sums, rounding of the allocator."""
-
-
-def device_rows(model: ModelSpec, itemsize: int) -> int:
-    """Rows of one stretch on a device; a function of the model alone, so that sums never depend on a budget."""
-    return max(1024, DEVICE_STRETCH_BYTES // (model.widest * itemsize))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,46 +133,14 @@ def _steps(program: Program) -> list[list[Step]]:
 
 
 def _fixed(program: Program) -> int:
-    model, itemsize = program.model, program.itemsize
-    stretch = min(int(program.sizes.rows.max()), device_rows(model, itemsize))
-    weights = WEIGHT_COPIES * model.parameter_count * itemsize
-    weights += program.scored * (itemsize + 1)
-    if isinstance(program, RegatherProgram):
-        return weights + program.temporaries_bytes() + SLACK_BYTES
-    return weights + DEVICE_TEMPORARIES * stretch * model.widest * itemsize + SLACK_BYTES
-
-
-def halo_scratch_bytes(program: Program, step: Step) -> int:
-    """Bytes of rows [halo, width] that a visit computes for itself."""
-    if not step.halo_scratch:
-        return 0
-    rows = int(program.sizes.halo(step.exchanged)[step.part].sum())
-    return sum(padded(rows * width * program.itemsize) for width in step.halo_scratch)
-
-
-def slot_bytes(program: Program, step: Step) -> tuple[int, int]:
-    """(input, output) bytes of one visit in device memory, what is held left out."""
-    if isinstance(program, RegatherProgram):
-        return program.device_bytes(step)
-    inputs = sum(padded(a.nbytes) for a in step.reads if a.mode in (Mode.READ, Mode.RECEIVE, Mode.OWN))
-    rows = int(program.sizes.rows[step.part])
-    widths = [*step.scratch, *(program.tensors[name].width for name in step.computed)]
-    inputs += sum(padded(rows * width * program.itemsize) for width in widths) + halo_scratch_bytes(program, step)
-    if step.aggregates:
-        own = {a.mode for a in (*step.reads, *step.held)}
-        name = step.exchanged
-        row = program.tensors[name].width * program.itemsize
-        if Mode.GATHER in own:
-            inputs += padded(int(program.sizes.halo(name)[step.part].sum()) * row)
-            if any(a.mode is Mode.GATHER and a.chunk.part == step.part for a in step.reads):
-                inputs += padded(rows * row)
-    outputs = sum(padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
-    return inputs, outputs + padded(sum(a.nbytes for a in step.writes if a.mode is Mode.SEND))
+    weights = WEIGHT_COPIES * program.model.parameter_count * program.itemsize
+    scores = program.scored * (program.itemsize + 1)
+    return weights + scores + program.device_temporaries_bytes() + SLACK_BYTES
 
 
 def _slot(program: Program, visits: list[Step], held: Iterable[Chunk]) -> tuple[int, int]:
     names = frozenset(held)
-    sizes = [slot_bytes(program, step.holding(names)) for step in visits]
+    sizes = [program.device_bytes(step.holding(names)) for step in visits]
     return max((i for i, _ in sizes), default=0), max((o for _, o in sizes), default=0)
 
 

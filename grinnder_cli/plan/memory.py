@@ -13,20 +13,9 @@ from dataclasses import dataclass
 
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner.layout import BLOCK, padded
-from grinnder_cli.plan.device import ADDING, device_rows, halo_scratch_bytes
 from grinnder_cli.plan.methods.program import Program
-from grinnder_cli.plan.methods.regather import RegatherProgram
+from grinnder_cli.plan.methods.stretches import device_rows
 from grinnder_cli.plan.steps import Mode, Step
-
-LOCAL_BLOCK_BYTES = 1 << 21
-"""Rows of Local_l are computed in stretches of about this many bytes: temporaries stay small and in cache."""
-
-LOCAL_TEMPORARIES = 20
-"""Arrays of one stretch that a stage and its gradient take at most: six are in use at once, the rest is what the
-allocator keeps of those before (measured: 14 to 19 together)."""
-
-BATCH_TEMPORARIES = 20
-"""The same of a batch norm besides, whose sums are in float64 (measured: up to 18)."""
 
 WEIGHT_COPIES = 10
 """Weights, gradients, two moments of Adam; a snapshot of all but gradients; the same again while it is saved."""
@@ -53,11 +42,6 @@ RANKING_BYTES = 48
 
 SLACK_BYTES = 4 << 20
 """Tables, checkpoints, what is too small to be named."""
-
-
-def local_rows(model: ModelSpec, itemsize: int) -> int:
-    """Rows of one stretch; a function of the model alone, so that sums never depend on a budget."""
-    return max(64, LOCAL_BLOCK_BYTES // (model.widest * itemsize))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +81,8 @@ def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
     visit = overlapped = computing = 0
     touched = {access.chunk.tensor for steps in phases.values() for s in steps for access in (*s.reads, *s.writes)}
     for steps in phases.values():
-        reads = [_passing(step) if device else _reads(program, step) for step in steps]
-        rests = [_handed_on(step) if device else _rest(program, step) for step in steps]
+        reads = [_passing(step) if device else program.reads_bytes(step) for step in steps]
+        rests = [step.handed_bytes if device else program.rest_bytes(step) for step in steps]
         wholes = list(map(sum, zip(reads, rests, strict=True)))
         copies = [0 if device else _own_copy(step) for step in steps]
         computing = max(computing, *map(sum, zip(rests, copies, strict=True)))
@@ -107,7 +91,7 @@ def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
     recorded = 0
     if device:  # constants on their way to where they stay
         bounce += DRIVER_BYTES
-        if not isinstance(program, RegatherProgram):  # whose visits wait for the device
+        if not program.whole_layers:  # whose visits wait for the device
             recorded = min(2 * max(map(len, phases.values())), MOST_RECORDED)  # those of even and of odd epochs
         visit = max([visit, *(padded(program.tensors[c.tensor].chunk_bytes[c.part]) for c in program.resident)])
         overlapped = max(overlapped, visit)
@@ -120,7 +104,7 @@ def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
         recorded * _recording_bytes(program),
         bounce,
     ]
-    fixed += [SLACK_BYTES, 0 if device else _temporaries(program), program.scored * RANKING_BYTES]
+    fixed += [SLACK_BYTES, 0 if device else program.temporaries_bytes(), program.scored * RANKING_BYTES]
     return Need(
         fixed=sum(fixed),
         visit=visit,
@@ -150,46 +134,6 @@ def _passing(step: Step) -> int:
 def _own_copy(step: Step) -> int:
     """Bytes of own rows that are read as a source, and so copied."""
     return sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.GATHER and a.chunk.part == step.part)
-
-
-def _handed_on(step: Step) -> int:
-    """Bytes of what a visit hands on; chunks that rows are added to come one at a time."""
-    total = sum(padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
-    total += max((padded(a.nbytes) for a in step.writes if a.mode in ADDING), default=0)
-    return total + sum(a.nbytes + 2 * BLOCK for a in step.writes if a.mode is Mode.SEND)
-
-
-def _reads(program: Program, step: Step) -> int:
-    """Bytes of what a visit reads, beside the cache."""
-    if isinstance(program, RegatherProgram):
-        return program.reads_bytes(step)
-    total = sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
-    if step.aggregates:
-        name = step.exchanged
-        row = program.tensors[name].width * program.itemsize
-        halo = int(program.sizes.halo(name)[step.part].sum())
-        total += padded(int(program.sizes.rows[step.part]) * row) + padded(halo * row)
-    # Whole chunks of other parts come one at a time; an own chunk that enters the cache lands there.
-    return total + max((padded(a.nbytes) for a in step.reads if a.mode is Mode.GATHER), default=0)
-
-
-def _rest(program: Program, step: Step) -> int:
-    """Bytes a visit computes with and hands on."""
-    if isinstance(program, RegatherProgram):
-        return program.rest_bytes(step)
-    rows, total = int(program.sizes.rows[step.part]), _handed_on(step)
-    widths = [*step.scratch, *(program.tensors[name].width for name in step.computed if name != step.exchanged)]
-    total += sum(padded(rows * width * program.itemsize) for width in widths)
-    return total + halo_scratch_bytes(program, step)
-
-
-def _temporaries(program: Program) -> int:
-    """Bytes that stages allocate beside the pool's buffers."""
-    if isinstance(program, RegatherProgram):
-        return program.temporaries_bytes()
-    stretch = min(int(program.sizes.rows.max()), local_rows(program.model, program.itemsize))
-    arrays = LOCAL_TEMPORARIES + BATCH_TEMPORARIES * program.model.two_sweeps
-    return arrays * stretch * program.model.widest * program.itemsize
 
 
 def pyg_input_bytes(model: ModelSpec, nodes: int, edges: int, itemsize: int) -> int:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, fields
 from grinnder_cli.partitioner.layout import BLOCK, padded
 from grinnder_cli.plan.device import bus_bytes
 from grinnder_cli.plan.inbox import InboxCursor
-from grinnder_cli.plan.methods.regather import RegatherProgram
 from grinnder_cli.plan.planner import Plan
 from grinnder_cli.plan.rates import GpuRates, Rates, at
 from grinnder_cli.plan.simulate import Action, Do, EpochActions, StepActions
@@ -64,7 +63,7 @@ def epoch_seconds(plan: Plan, rates: Rates) -> Seconds:
     Raises:
         ValueError: the plan does not fit, is for a GPU whose rates are not known, or of a method by whole layers.
     """
-    if isinstance(plan.program, RegatherProgram):
+    if plan.program.whole_layers:
         raise ValueError("what whole layers compute is not among the rates; seconds are predicted for method=pull")
     if not plan.fits:
         raise ValueError("a plan that does not fit has no epochs")

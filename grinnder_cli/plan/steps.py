@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from grinnder_cli.partitioner.layout import padded
+from grinnder_cli.partitioner.layout import BLOCK, padded
 
 
 class Kind(Enum):
@@ -73,6 +73,10 @@ class Mode(Enum):
     """Whole, new content: zeros, and some rows added to them."""
     ADD = "add"
     """Some rows added to the content there is."""
+
+
+ADDING = (Mode.BEGIN, Mode.ADD)
+"""Ways of adding rows where they lie."""
 
 
 class Access(NamedTuple):
@@ -135,6 +139,13 @@ class Step(NamedTuple):
     def exchanged(self) -> str:
         """The tensor whose own and halo rows the step aggregates, if it does, and whose side its lists are of."""
         return f"{'dz' if self.op is Op.BACKWARD else 'y'}{self.layer}"
+
+    @property
+    def handed_bytes(self) -> int:
+        """Host memory of what it hands on; chunks that rows are added to come one at a time."""
+        total = sum(padded(a.nbytes) for a in self.writes if a.mode is Mode.WRITE)
+        total += max((padded(a.nbytes) for a in self.writes if a.mode in ADDING), default=0)
+        return total + sum(a.nbytes + 2 * BLOCK for a in self.writes if a.mode is Mode.SEND)
 
     def passes(self, other: "Step") -> bool:
         """Whether it is of another pass than the step before it."""

@@ -12,8 +12,8 @@ The terms follow `executor/stages.py` line by line.
 
 from dataclasses import dataclass
 
-from grinnder_cli.plan.memory import local_rows
 from grinnder_cli.plan.methods.program import Program
+from grinnder_cli.plan.methods.stretches import local_rows
 from grinnder_cli.plan.rates import GpuRates, Rates, at
 from grinnder_cli.plan.steps import Mode, Op, Step
 

@@ -20,10 +20,8 @@ from grinnder_cli.executor.warm_up import warm_up
 from grinnder_cli.kill import kill_point
 from grinnder_cli.model.registry import build
 from grinnder_cli.partitioner.blocks import operator
-from grinnder_cli.plan.device import device_rows
-from grinnder_cli.plan.memory import local_rows
 from grinnder_cli.plan.methods.choice import resolved_method
-from grinnder_cli.plan.methods.regather import RegatherProgram
+from grinnder_cli.plan.methods.stretches import device_rows, local_rows
 from grinnder_cli.run.checkpoint import Checkpoint, load_weights
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.leftovers import remove_scratch
@@ -112,7 +110,7 @@ def warm_up_libraries(config: RunConfig, prepared: Prepared) -> None:
     _set_arithmetic()
     rows, dtype = int(prepared.sizes.rows.max()), DTYPES[prepared.sizes.dtype]
     gpu = open_gpu() if plan.device else None
-    if isinstance(plan.program, RegatherProgram):
+    if plan.program.whole_layers:
         model = build(prepared.model, 0, dtype).to(gpu.device if gpu else "cpu")
         warm_up_layers(model, prepared.objective, config.optimizer, rows=rows, dtype=dtype, gpu=gpu)
     else:

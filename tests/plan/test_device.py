@@ -10,7 +10,7 @@ from grinnder_cli.config.schema import CacheConfig, MethodConfig, ModelConfig, P
 from grinnder_cli.model.spec import describe
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.partitioner.operator import OperatorSizes
-from grinnder_cli.plan.device import bus_bytes, plan_device, slot_bytes
+from grinnder_cli.plan.device import bus_bytes, plan_device
 from grinnder_cli.plan.methods.pull import PullProgram
 from grinnder_cli.plan.planner import make_plan
 from grinnder_cli.plan.steps import Mode
@@ -78,7 +78,7 @@ def test_places_and_budget(name, gathered, symmetric):
             assert begin % 4096 == 0
             assert begin + plain.tensors[chunk.tensor].chunk_bytes[chunk.part] <= tier.arena
         steps = [step.holding(tier.resident) for epoch in range(10) for step in plain.unit(epoch).steps]
-        assert all(i <= tier.inputs and o <= tier.outputs for i, o in (slot_bytes(plain, step) for step in steps))
+        assert all(i <= tier.inputs and o <= tier.outputs for i, o in (plain.device_bytes(step) for step in steps))
         moved = sum(bus_bytes(plain, step, a) for step in steps for a in (*step.reads, *step.writes))
         if before is not None and tier.slots == before[1]:
             assert moved <= before[0] * 1.001

@@ -30,10 +30,12 @@ class Program(ABC):
         training: False: every epoch is an evaluation forward and nothing else.
         takes_ax: the method can read A_hat X as an input.
         packs: what is exchanged may travel as packs.
+        whole_layers: visits compute layers whole, on gathered rows.
     """
 
     takes_ax: ClassVar[bool] = False
     packs: ClassVar[bool] = False
+    whole_layers: ClassVar[bool] = False
 
     model: ModelSpec
     sizes: OperatorSizes
@@ -79,6 +81,26 @@ class Program(ABC):
             last: none follows.
             evaluate: accuracies are due.
         """
+
+    @abstractmethod
+    def reads_bytes(self, step: Step) -> int:
+        """Host memory of what a visit reads, beside the cache."""
+
+    @abstractmethod
+    def rest_bytes(self, step: Step) -> int:
+        """Host memory of what it computes with and hands on."""
+
+    @abstractmethod
+    def temporaries_bytes(self) -> int:
+        """What stages or layers allocate in host memory beside the pool's buffers, at most."""
+
+    @abstractmethod
+    def device_bytes(self, step: Step) -> tuple[int, int]:
+        """(input, output) bytes of a visit in device memory, beside what stays there."""
+
+    @abstractmethod
+    def device_temporaries_bytes(self) -> int:
+        """What stages or layers allocate in device memory beside that, at most."""
 
     # ------------------------------------------------------------------ epochs
     def unit(self, epoch: int) -> Unit:

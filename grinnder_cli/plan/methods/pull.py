@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from grinnder_cli.plan.methods.program import Program
+from grinnder_cli.plan.methods.pull_memory import PullMemory
 from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Op, Step, TensorSpec
 
 
-class PullProgram(Program):
+class PullProgram(PullMemory):
     """Forward and backward of every layer, one exchange each."""
 
     takes_ax: ClassVar[bool] = True

@@ -11,6 +11,7 @@ output of layer 2; `g2` the loss's gradient of it; `snap2` what layer 2 gathered
 
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -44,6 +45,8 @@ class RegatherProgram(Program):
     Attributes:
         snapshots: what forward gathered is kept for backward.
     """
+
+    whole_layers: ClassVar[bool] = True
 
     snapshots: bool = False
 
@@ -168,10 +171,7 @@ class RegatherProgram(Program):
 
     def rest_bytes(self, step: Step) -> int:
         """Host memory of what it hands on; a snapshot is what was gathered, and gradient chunks come one at a time."""
-        total = sum(
-            padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE and not a.chunk.tensor.startswith("snap")
-        )
-        return total + max((padded(a.nbytes) for a in step.writes if a.mode in (Mode.BEGIN, Mode.ADD)), default=0)
+        return step.handed_bytes - sum(padded(a.nbytes) for a in step.writes if a.chunk.tensor.startswith("snap"))
 
     def device_bytes(self, step: Step) -> tuple[int, int]:
         """(input, output) bytes of a visit in device memory, beside what stays there."""
@@ -207,6 +207,10 @@ class RegatherProgram(Program):
                 block += edges * PYG_ARRAYS * wider * self.itemsize
             most = max(most, int(np.max((wide + own) * self.itemsize + block)))
         return int(most * HEAP_SHARE) + HEAP_BYTES
+
+    def device_temporaries_bytes(self) -> int:
+        """The same in device memory."""
+        return self.temporaries_bytes()
 
     def gathered_bytes(self, steps: tuple[Step, ...]) -> int:
         """Payload of the rows that visits take from other parts' chunks or from snapshots of them, and their own."""
