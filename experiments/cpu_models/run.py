@@ -4,7 +4,7 @@
 
 Every measurement is `grinnder train` in a process of its own; a round takes every row once, rows of a model after each
 other; medians are over all epochs but the first of each process. The last line of stdout is one JSON object; with --out
-it and a table are written to DIR.
+it is written to DIR.
 """
 
 import argparse
@@ -38,18 +38,16 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--edges", type=int, default=3_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--out", type=Path, help="where result.json and table.md go")
+    parser.add_argument("--out", type=Path, help="where result.json goes")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="grinnder-cpu-models-") as work:
         result = measure(arguments, Path(work))
-    text = table(result)
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
         (arguments.out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
-        (arguments.out / "table.md").write_text(text + "\n")
-    print(text)
+    print(table(result))
     print(json.dumps(result))
 
 
