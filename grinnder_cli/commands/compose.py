@@ -118,6 +118,8 @@ class _Job:
         if self.sweep is not None:
             self.sweep.add(list(hydra_config.overrides.task), outcome)
         if self._interrupted or (outcome.exit_code and config.get("on_fail") == "stop"):
+            if self.sweep is not None:
+                self.sweep.stopped = True
             raise SystemExit(outcome.exit_code)
 
     def finish(self) -> int:

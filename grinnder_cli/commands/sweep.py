@@ -23,11 +23,15 @@ class Sweep:
 
     Args:
         directory: where index.json goes, None for commands that leave nothing behind.
+
+    Attributes:
+        stopped: members after these, if there are any, are not started.
     """
 
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory
         self.members: list[tuple[list[str], Outcome]] = []
+        self.stopped = False
 
     def add(self, overrides: list[str], outcome: Outcome) -> None:
         """Record a member and, if it failed, say so now."""
@@ -56,8 +60,9 @@ class Sweep:
         lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
                  for row in rows]  # fmt: skip
         done = sum(outcome.status in ("complete", "skipped") for _, outcome in self.members)
+        stop = "; stopped: members after these were not started" if self.stopped else ""
         where = f": {self.directory / 'index.json'}" if self.directory is not None else ""
-        return "\n".join([*lines, f"{done} of {len(self.members)} runs complete{where}"])
+        return "\n".join([*lines, f"{done} of {len(self.members)} runs complete{stop}{where}"])
 
     def _write(self) -> None:
         assert self.directory is not None

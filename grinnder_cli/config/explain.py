@@ -26,7 +26,13 @@ def explain(error: BaseException) -> ConfigError:
     """The `ConfigError` that says what `error` means: the key, its value, what to write instead."""
     import yaml
     from hydra.errors import MissingConfigException
-    from omegaconf.errors import ConfigAttributeError, ConfigKeyError, InterpolationResolutionError, ValidationError
+    from omegaconf.errors import (
+        ConfigAttributeError,
+        ConfigKeyError,
+        InterpolationKeyError,
+        InterpolationResolutionError,
+        ValidationError,
+    )
 
     chain = list(_causes(error))
     key = next((c.full_key for c in chain if getattr(c, "full_key", None)), "")  # type: ignore[attr-defined]
@@ -39,7 +45,8 @@ def explain(error: BaseException) -> ConfigError:
         if isinstance(cause, yaml.YAMLError):
             return ConfigError(f"not valid YAML: {' '.join(str(cause).split())}")
         if isinstance(cause, InterpolationResolutionError):
-            return ConfigError(f"{key}: {text}")
+            name = re.search(r"'(.+)'", text) if isinstance(cause, InterpolationKeyError) else None
+            return ConfigError(f"{key}: {text}{did_you_mean(name[1], known_keys()) if name else ''}")
         if isinstance(cause, ConfigKeyError | ConfigAttributeError):
             return ConfigError(f"unknown key '{key}'{did_you_mean(key, known_keys())}{where}")
         if isinstance(cause, ValidationError):

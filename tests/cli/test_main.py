@@ -66,6 +66,7 @@ CASES = {
     "not a number of parts": (["parts=abc"], "parts=abc must be an integer, at least 1, or auto"),
     "parts in a sweep": (["-m", "parts=abc,0"], "parts=abc must be an integer, at least 1, or auto"),
     "interpolation": (["hidden=${foo}"], "hidden: Interpolation key 'foo' not found"),
+    "interpolation of a near key": (["hidden=${dataset.nam}"], "'dataset.nam' not found; did you mean 'dataset.name'?"),
     "choice": (["cache.name=lru"], "cache cannot be 'lru' (accepts auto, none,"),
     "missing config dir": (["--config-dir", "nowhere"], "--config-dir names 'nowhere', which is not a directory"),
 }

@@ -37,6 +37,7 @@ def test_a_failing_member_stops_nobody_and_reruns_only_what_is_missing(tmp_path)
 def test_on_fail_stop(tmp_path):
     done = grinnder(tmp_path, "train", "-m", "dataset=karate", "hidden=3,1", "on_fail=stop")
     assert done.returncode == 5
+    assert "0 of 1 runs complete; stopped: members after these were not started: results/sweeps/" in done.stdout
     assert [m["exit_code"] for m in index_of(tmp_path)] == [5]
 
 
