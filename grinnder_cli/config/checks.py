@@ -121,10 +121,6 @@ def _check_by_layers(config: RunConfig) -> None:
             f"model.norm=batch cannot be with method={method}: a layer is computed before all rows are there; "
             "method=pull can"
         )
-    if config.model.name == "gat" and config.model.attention_dropout:
-        raise ConfigError(
-            f"model.attention_dropout={config.model.attention_dropout} cannot be with method={method}; method=pull can"
-        )
 
 
 def _walk(config: Any, prefix: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:

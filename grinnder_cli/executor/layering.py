@@ -45,7 +45,7 @@ def layering(stages: LayerStages, tally: Tally, epoch: int) -> Compute:
 def _compute(visit: LayerWorkspace, stages: LayerStages, tally: Tally, epoch: int) -> None:
     step, layer = visit.step, visit.step.layer
     nodes = nodes_of(partial(visit.field, "nodes"), visit.sizes.scale)
-    x, block = visit.gathered(), _block(visit, nodes)
+    x, block = visit.gathered(), _block(visit, nodes, stages)
     if step.op is Op.FORWARD:
         out = visit.out(f"h{layer}")
         assert out is not None, f"the step does not write h{layer}"
@@ -58,7 +58,7 @@ def _compute(visit: LayerWorkspace, stages: LayerStages, tally: Tally, epoch: in
         visit.gathered_grad = stages.backward(layer, x, block, nodes, epoch, grad, wanted=layer > 1)
 
 
-def _block(visit: LayerWorkspace, nodes: Nodes) -> Block:
+def _block(visit: LayerWorkspace, nodes: Nodes, stages: LayerStages) -> Block:
     send, halo = nodes.send, visit.halo_scale()
     return Block(
         indptr=visit.field("topo_in", "indptr"),
@@ -66,4 +66,12 @@ def _block(visit: LayerWorkspace, nodes: Nodes) -> Block:
         weight=visit.field("topo_in", "weight") if visit.sizes.weighted else None,
         send=send if send is None or halo is None else torch.cat([send, halo]),
         receive=nodes.receive,
+        ids=_ids(visit, nodes) if stages.spec.attention_dropout and visit.step.train else None,
     )
+
+
+def _ids(visit: LayerWorkspace, nodes: Nodes) -> Tensor:
+    """Original ids of [own | halo] rows."""
+    if not visit.sizes.halo_in[visit.step.part].any():
+        return nodes.id
+    return torch.cat([nodes.id, visit.field("ids_in", "id")])

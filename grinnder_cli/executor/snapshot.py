@@ -244,9 +244,11 @@ class SnapshotRunner:
         topo, sizes = self._fields("topo_in", part), self._sizes
         nodes = nodes_of(self._fields("nodes", part).__getitem__, sizes.scale)
         send = [] if nodes.send is None else [nodes.send]
+        ids = [nodes.id] if self.model.spec.attention_dropout else []
         members = [torch.arange(int(self._first[part]), int(self._first[part + 1]))]
         if sizes.halo_in[part].any():
             halo = self._fields("recv_in", part)["rows"].long()
+            ids += [self._fields("ids_in", part)["id"]] * len(ids)
             for owner, rows in enumerate(halo.split(sizes.halo_in[part].tolist())):
                 if len(rows):
                     if nodes.send is not None:
@@ -255,6 +257,7 @@ class SnapshotRunner:
         block = Block(
             indptr=topo["indptr"], indices=topo["indices"], weight=topo.get("weight"),
             send=torch.cat(send) if send else None, receive=nodes.receive,
+            ids=torch.cat(ids) if ids else None,
         )  # fmt: skip
         return nodes, block, torch.cat(members)
 

@@ -2,10 +2,10 @@
 
     h_l = dropout(act(norm(conv_l(h_{l-1})) + h_{l-1} where the widths agree)),  the last layer bare.
 
-A `BlockLayer` is a convolution that takes [own | halo] rows and the part's block of edges. Sums over neighbours are
-computed by our kernels (gcn, sage, gin, mlp: `SumOnBlock`); any convolution of PyG's that takes bipartite input is one
-as it stands: sources are [own | halo], targets the own rows, which come first, so that an index below n is the same
-node on both sides (self loops included).
+A `BlockLayer` is a convolution that takes [own | halo] rows and the part's block of edges. Sums over neighbours and
+attention are computed by our kernels (gcn, sage, gin, mlp: `SumOnBlock`; gat: `AttentionOnBlock`); any convolution of
+PyG's that takes bipartite input is one as it stands: sources are [own | halo], targets the own rows, which come first,
+so that an index below n is the same node on both sides (self loops included).
 
 Shapes: n own rows, m = n + h rows in all, E edges.
 """
@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from grinnder_cli.model.base import Model
+from grinnder_cli.model.block_attention import AttentionOnBlock, by_column
+from grinnder_cli.model.gat import GAT
 from grinnder_cli.model.kernels import dropout, spmm
 from grinnder_cli.model.local import norm_act
 from grinnder_cli.model.spec import LayerSpec, ModelSpec
@@ -31,6 +33,7 @@ class Block:
     Shapes:
         indptr: int64 [n + 1]; indices: int32 [E], columns; weight: [E] or None.
         send: [m], what multiplies a column's row, or None; receive: [n], what multiplies a sum, or None.
+        ids: int64 [m], original ids of columns, where attention dropout is drawn; else None.
     """
 
     indptr: Tensor
@@ -38,6 +41,7 @@ class Block:
     weight: Tensor | None
     send: Tensor | None
     receive: Tensor | None
+    ids: Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -63,8 +67,12 @@ class Block:
 class BlockLayer(Protocol):
     """A convolution on a block; its parameters belong to the model."""
 
-    def __call__(self, x: Tensor, block: Block) -> Tensor:
-        """[m, d_in] -> [n, d_out]."""
+    def __call__(self, x: Tensor, block: Block, stream: int | None) -> Tensor:
+        """[m, d_in] -> [n, d_out].
+
+        Args:
+            stream: second word of dropout's key for the layer (`Model.stream`); None in evaluation.
+        """
         ...
 
 
@@ -81,14 +89,11 @@ class _Aggregate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         indptr, columns, scale, weight = ctx.saved_tensors
-        order = torch.argsort(columns, stable=True)
-        rows = torch.repeat_interleave(indptr.diff())[order]
-        counts = torch.bincount(columns, minlength=ctx.columns)
-        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        starts, rows, order = by_column(indptr, columns, ctx.columns)
         weight = None if weight is None else weight[order]
         if scale is not None:
             weight = scale[rows] if weight is None else weight * scale[rows]
-        return spmm(starts, rows.int(), grads[0].contiguous(), weight=weight), None
+        return spmm(starts, rows, grads[0].contiguous(), weight=weight), None
 
 
 def aggregate(y: Tensor, block: Block) -> Tensor:
@@ -110,7 +115,7 @@ class SumOnBlock:
     def __init__(self, model: Model, layer: LayerSpec) -> None:
         self._model, self._layer, self._late = model, layer, not layer.transform_first
 
-    def __call__(self, x: Tensor, block: Block) -> Tensor:
+    def __call__(self, x: Tensor, block: Block, stream: int | None) -> Tensor:
         index = self._layer.index
         own, root = x[: block.rows], self._model.root_weight(index)
         z = aggregate(x if self._late else x @ self._model.weight(index).t(), block)
@@ -130,7 +135,7 @@ class PygOnBlock:
     def __init__(self, conv: torch.nn.Module) -> None:
         self._conv = conv
 
-    def __call__(self, x: Tensor, block: Block) -> Tensor:
+    def __call__(self, x: Tensor, block: Block, stream: int | None) -> Tensor:
         return self._conv((x, x[: block.rows]), block.edge_index())
 
 
@@ -138,10 +143,7 @@ def block_layer(model: torch.nn.Module, layer: LayerSpec, conv: torch.nn.Module)
     """How a convolution is computed on a block."""
     if not isinstance(model, Model):
         return PygOnBlock(conv)
-    if not model.spec.family.convolved:
-        return SumOnBlock(model, layer)
-    conv.add_self_loops = False  # type: ignore[assignment]  # the block has exactly one per node
-    return PygOnBlock(conv)
+    return AttentionOnBlock(model, layer) if isinstance(model, GAT) else SumOnBlock(model, layer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +185,7 @@ class Layered:
 
     def _layer(self, index: int, x: Tensor, block: Block, ids: Tensor, stream: int, train: bool) -> Tensor:
         layer = self.spec.layer(index)
-        z = self.convs[index - 1](x, block)
+        z = self.convs[index - 1](x, block, stream if train else None)
         if index == self.spec.depth:
             return z
         norm = self.norms[index - 1]

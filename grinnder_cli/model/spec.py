@@ -52,7 +52,7 @@ class Family:
         perceptron: what a node receives goes through a second weight, of the output's width.
         attention: edges are weighted by attention, whose weight always comes before the aggregation.
         act: between layers, "relu" or "elu".
-        convolved: methods that compute whole layers call PyG's convolution as it stands.
+        convolved: its layers are convolutions of a user's, called as they stand.
         scalars: a layer's weights and biases.
     """
 
@@ -78,7 +78,7 @@ FAMILIES = {
         loops="extra", scale="none", perceptron=True, scalars=lambda layer: (layer.d_in + 2 + layer.d_out) * layer.d_out
     ),
     "gat": Family(
-        loops="one", scale="none", attention=True, act="elu", convolved=True,
+        loops="one", scale="none", attention=True, act="elu",
         scalars=lambda layer: (layer.d_in + 2) * layer.exchanged + layer.d_out,
     ),
     "mlp": Family(loops="only", scale="none", scalars=lambda layer: layer.d_in * layer.d_out + layer.d_out),

@@ -114,6 +114,18 @@ def test_dropout_is_that_of_pull(graph, tmp_path):
         assert other.accuracy == pull.accuracy
 
 
+@pytest.mark.parametrize("heads", [1, 3])
+def test_attention_dropout_is_that_of_pull(awkward, tmp_path, heads):
+    """Edges that occur twice among them, and edges from other parts."""
+    common = {"model": "gat", "heads": heads, "hidden": 12, "attention_dropout": 0.5, "dropout": 0.5, "epochs": 5}
+    want = lab.run(lab.config(awkward, tmp_path, parts=4, storage="memory", **common))
+    for method, parts in (("regather", 1), ("regather", 7), ("hongtu", 4), ("snapshot", 3)):
+        cfg = lab.config(awkward, tmp_path, parts=parts, method=method, storage="memory", **common)
+        other = lab.run(cfg)
+        assert_same(other, want, cfg, (method, parts))
+        assert other.accuracy == want.accuracy
+
+
 @pytest.mark.parametrize("method, dropout", [("regather", 0.5), ("hongtu", 0.0)])
 def test_bits_and_bytes(wide, tmp_path, method, dropout):
     common = {"parts": 4, "hidden": 33, "epochs": 2, "dtype": "float32", "dropout": dropout, "method": method}

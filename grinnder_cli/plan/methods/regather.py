@@ -25,11 +25,11 @@ OWN_ARRAYS = 6
 SECOND_WEIGHT_ARRAYS = 3
 """The same of a second weight: on the node's own input, or behind the sums (measured)."""
 
+SCORES, DESTINATION_SCORES = 4, 8
+"""Numbers per head of attention that rows of [own | halo] have, and own ones beside: scores and their gradients."""
+
 PYG_ARRAYS = 6
 """Arrays of one row per edge that a convolution of PyG's and its gradient hold at most."""
-
-PYG_SCORES = 2
-"""Numbers per edge, head and such array that attention's scores and their softmax take beside it."""
 
 HEAP_SHARE = 1.15
 """What the allocator keeps of freed temporaries, over what is in use (measured)."""
@@ -127,21 +127,22 @@ class RegatherProgram(Program):
             return ()
         return tuple(self._touch(Mode.GATHER, "nodes", int(q)) for q in self.sizes.halo_in[part].nonzero()[0])
 
-    def _block(self, part: int) -> tuple[Access, ...]:
+    def _block(self, part: int, train: bool) -> tuple[Access, ...]:
         lists = ("recv_in",) if self.sizes.halo_in[part].any() else ()
-        return self._read(part, "nodes", "topo_in", *lists)
+        ids = ("ids_in",) if train and self.model.attention_dropout else ()
+        return self._read(part, "nodes", "topo_in", *lists, *ids)
 
     def _kept(self, layer: int, part: int, train: bool) -> tuple[Access, ...]:
         return (self._touch(Mode.WRITE, f"snap{layer}", part),) if train and self.snapshots else ()
 
     def _forward(self, layer: int, train: bool, part: int) -> Step:
-        reads = (*self._block(part), *self._gathered(layer, part))
+        reads = (*self._block(part, train), *self._gathered(layer, part))
         writes = (self._touch(Mode.WRITE, f"h{layer}", part), *self._kept(layer, part, train))
         return Step(Op.FORWARD, layer, part, train, False, reads, writes)
 
     def _loss(self, train: bool, evaluate: bool, part: int) -> Step:
         layer = self.model.depth
-        reads = (*self._block(part), *self._gathered(layer, part))
+        reads = (*self._block(part, train), *self._gathered(layer, part))
         writes = (self._touch(Mode.WRITE, f"g{layer}", part), *self._kept(layer, part, train)) if train else ()
         return Step(Op.LOSS, layer, part, train, evaluate, reads, writes)
 
@@ -150,7 +151,7 @@ class RegatherProgram(Program):
         rows = self._gathered(layer, part)
         if self.snapshots:
             rows = (*self._scales(part), *self._read(part, f"snap{layer}"))
-        reads = (*self._block(part), *rows, self._touch(Mode.READ, f"g{layer}", part))
+        reads = (*self._block(part, True), *rows, self._touch(Mode.READ, f"g{layer}", part))
         writes = []
         for owner in self._parts if layer > 1 else ():
             if self.sizes.halo_in[part, owner] or owner == part:
@@ -198,12 +199,14 @@ class RegatherProgram(Program):
         arrays = OWN_ARRAYS + SECOND_WEIGHT_ARRAYS * (family.root or family.perceptron)
         for layer in self.model.layers:
             # What is sent along edges and its gradient; the input in the model's own type, or its gradient.
-            wide = columns * (2 * layer.exchanged + layer.d_in)
+            wide = columns * (2 * layer.exchanged + layer.d_in + SCORES * layer.heads)
             own = rows * (arrays * layer.d_out + layer.exchanged)
+            if layer.heads:  # its other sums, and what destinations tell their sources
+                own = own + rows * (layer.exchanged + DESTINATION_SCORES * layer.heads)
             # The block's transpose: edges in the order of their columns, with their values.
             block = edges * (40 + 2 * self.itemsize) + 24 * columns
             if family.convolved:
-                wider = max(layer.d_in, layer.d_out, layer.exchanged + PYG_SCORES * layer.heads)
+                wider = max(layer.d_in, layer.d_out, layer.exchanged)
                 block += edges * PYG_ARRAYS * wider * self.itemsize
             most = max(most, int(np.max((wide + own) * self.itemsize + block)))
         return int(most * HEAP_SHARE) + HEAP_BYTES
