@@ -76,10 +76,13 @@ class _Attend(torch.autograd.Function):
         dy, ds = attend_backward(
             starts, destinations, g, edge, y=y, s=s, dd=dd, att_src=att_src[0], att_dst=att_dst[0], dropout=drop
         )
-        per_head = y.view(len(y), *att_src.shape[1:])
-        src = torch.einsum("nhc,nh->hc", per_head, ds)
-        dst = torch.einsum("nhc,nh->hc", per_head[:rows], dd_own)
-        return dy, src[None], dst[None], None, None
+        return dy, _per_head(y, ds), _per_head(y[:rows], dd_own), None, None
+
+
+def _per_head(y: Tensor, factor: Tensor) -> Tensor:
+    """Sums over rows of `factor[r, h] * y[r, h]` [1, H, C]: the diagonal of all heads by all, without a second y."""
+    heads = factor.shape[1]
+    return (factor.t() @ y).view(heads, heads, -1).diagonal().t()[None]
 
 
 def by_column(indptr: Tensor, indices: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:

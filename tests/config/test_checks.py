@@ -39,10 +39,6 @@ from grinnder_cli.errors import ConfigError
             {"model": {"norm": "batch"}, "method": {"name": "hongtu"}},
             "model.norm=batch cannot be with method=hongtu",
         ),
-        (
-            {"model": {"name": "gat", "attention_dropout": 0.5}, "method": {"name": "snapshot"}},
-            "model.attention_dropout=0.5 cannot be with method=snapshot",
-        ),
         ({"optimizer": {"warmup": 5}, "epochs": 5}, "optimizer.warmup=5 must be less than epochs=5"),
         ({"early_stop": {"patience": -1}}, "early_stop.patience=-1"),
         ({"metric": "accuracy", "dataset": {"targets": "values"}}, "metric=accuracy is of classes"),

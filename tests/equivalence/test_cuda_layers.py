@@ -19,6 +19,7 @@ CASES = {
     "sage": {"model": "sage", "hidden": 64},
     "gin": {"model": "gin", "hidden": 3},
     "gat": {"model": "gat", "hidden": 63, "heads": 3},
+    "gat, attention dropout": {"model": "gat", "hidden": 64, "attention_dropout": 0.5},
     "mlp": {"model": "mlp"},
     "one layer": {"layers": 1},
 }

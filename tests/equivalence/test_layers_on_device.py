@@ -22,7 +22,7 @@ SHAPES = {
     "gcn": {"dropout": 0.5},
     "residual": {"residual": True, "hidden": 11, "layers": 4, "undirected": True},
     "sage": {"model": "sage", "hidden": 3},
-    "gat": {"model": "gat", "heads": 3},
+    "gat": {"model": "gat", "heads": 3, "attention_dropout": 0.5},
     "one layer": {"layers": 1},
 }
 CASES = [(m, s) for m, s in product(("regather", "hongtu"), SHAPES) if FULL or s in ("gcn", "residual")]
