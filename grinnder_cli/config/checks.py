@@ -116,10 +116,10 @@ def check(config: RunConfig) -> None:
 def _check_by_layers(config: RunConfig) -> None:
     """Methods that compute a whole layer part by part see neither all rows nor the edges' places in the whole graph."""
     method = config.method.name
-    if config.model.norm == "batch":
+    if config.model.norm == "batch" and method == "snapshot":
         raise ConfigError(
-            f"model.norm=batch cannot be with method={method}: a layer is computed before all rows are there; "
-            "method=pull can"
+            "model.norm=batch cannot be with method=snapshot, whose graph of a layer is closed before all rows are "
+            "there; all other methods can"
         )
 
 

@@ -13,7 +13,7 @@ from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.base import Model
 from grinnder_cli.model.block import Block, layered
 from grinnder_cli.partitioner.operator import ROLES
-from grinnder_cli.plan.steps import Step
+from grinnder_cli.plan.steps import Op, Step
 
 
 class LayerStages:
@@ -48,7 +48,15 @@ class LayerStages:
             tally.counted[bit] += counted
 
     def begin(self, step: Step) -> None:
-        """Nothing is summed over the parts of a pass: norms over all rows are refused."""
+        """Before the first visit of a pass: sums over parts begin, or those of the pass before are complete."""
+        if not self.spec.two_sweeps or not step.train or step.layer == self.spec.depth:
+            return
+        sweeps = self.model.sweeps[step.layer - 1]
+        turns = {
+            Op.MEASURE: sweeps.begin, Op.FORWARD: sweeps.finish,
+            Op.SETTLE: sweeps.begin_backward, Op.BACKWARD: sweeps.finish_backward,
+        }  # fmt: skip
+        turns[step.op]()
 
     def layer(self, index: int, x: Tensor, block: Block, nodes: Nodes, epoch: int, train: bool) -> Tensor:
         """A^{l-1} -> A^l of the part's own rows, under autograd where that is on."""
@@ -59,6 +67,38 @@ class LayerStages:
         """The same into `out`, nothing kept."""
         out.copy_(self.layer(index, x, block, nodes, epoch, train))
 
+    # ------------------------------------------------------------------ norms of all rows, in training
+    @torch.no_grad()
+    def measure(self, index: int, x: Tensor, block: Block, epoch: int, out: Tensor) -> None:
+        """The convolution of layer `index` into `out` and into the sums of its norm."""
+        out.copy_(self._layers.convolve(index, self._cast(x), block, epoch, True))
+        self.model.sweeps[index - 1].add(out)
+
+    @torch.no_grad()
+    def normalise(self, index: int, c: Tensor, before: Tensor | None, nodes: Nodes, epoch: int, out: Tensor) -> None:
+        """The rest of layer `index` into `out`, its norm's sums being known.
+
+        Args:
+            c: as `measure` left it.
+            before: own rows of the layer's input, where it has a residual.
+        """
+        rows = self.model.sweeps[index - 1].apply(c, True)
+        out.copy_(self._layers.activate(index, rows, self._skip(before), nodes.id, epoch, True))
+
+    def sum_gradient(
+        self, index: int, c: Tensor, before: Tensor | None, nodes: Nodes, epoch: int, grad: Tensor
+    ) -> None:
+        """The gradient of layer `index`'s output, taken back to its norm, into the norm's sums."""
+        sweeps = self.model.sweeps[index - 1]
+        rows = sweeps.apply(c, True).requires_grad_()
+        self._layers.activate(index, rows, self._skip(before), nodes.id, epoch, True).backward(grad)
+        assert rows.grad is not None
+        sweeps.add_gradient(rows.grad, c)
+
+    def _skip(self, before: Tensor | None) -> Tensor | None:
+        return None if before is None else self._cast(before)
+
+    # ------------------------------------------------------------------ the last layer, and backward
     @torch.no_grad()
     def loss(
         self,

@@ -8,6 +8,8 @@ Sums are float64 and are taken part by part in the order of the visits, which is
 Shapes: r rows of a stretch, W columns.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -75,6 +77,10 @@ class BatchSweeps:
             c, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps
         )
 
+    def normalise(self, c: Tensor) -> Tensor:
+        """The same by the batch's statistics, under autograd: backward needs the sums of all parts' gradients."""
+        return _Normalise.apply(c, self)
+
     # ------------------------------------------------------------------ backward
     def begin_backward(self) -> None:
         """Before the first part's gradients."""
@@ -98,3 +104,18 @@ class BatchSweeps:
         """Gradient of the layer's input [r, W], once all parts' sums are there."""
         shift, slope = (self._g / self._rows).to(g.dtype), (self._gn / self._rows).to(g.dtype)
         return (g - shift - self._normal(c) * slope) * (self._factor * self.norm.weight)
+
+
+class _Normalise(torch.autograd.Function):
+    """Rows of a norm whose sums are known, both ways; its own parameters get their gradients from the sums."""
+
+    @staticmethod
+    def forward(ctx: Any, c: Tensor, sweeps: BatchSweeps) -> Tensor:
+        ctx.save_for_backward(c)
+        ctx.sweeps = sweeps
+        return sweeps.apply(c, True)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (c,) = ctx.saved_tensors
+        return ctx.sweeps.input_gradient(grads[0], c), None

@@ -37,7 +37,7 @@ def draw(seed: int, folder: Path):
         "method": rng.choice(["pull", "pull", "regather", "hongtu"]),
     }  # fmt: skip
     if changes["method"] != "pull":  # whole layers part by part: refused with these
-        changes |= {"attention_dropout": 0.0, "norm": "none" if changes["norm"] == "batch" else changes["norm"]}
+        changes["attention_dropout"] = 0.0
     cfg = lab.config(path, folder, storage=rng.choice(["memory", "posix"]), **changes)
     plan = lab.prepare_run(cfg).plan
     least, most = plan.least, plan.need.fixed + plan.need.overlapped + plan.need.chunks
