@@ -3,6 +3,8 @@
 Shapes: a part has n own rows, m with its halo; x [m, d_in]; h and gradients of it [n, d_out].
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,7 @@ from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.base import Model
 from grinnder_cli.model.block import Block, layered
 from grinnder_cli.partitioner.operator import ROLES
+from grinnder_cli.plan.methods.stretches import stretches
 from grinnder_cli.plan.steps import Op, Step
 
 
@@ -72,7 +75,8 @@ class LayerStages:
     def measure(self, index: int, x: Tensor, block: Block, epoch: int, out: Tensor) -> None:
         """The convolution of layer `index` into `out` and into the sums of its norm."""
         out.copy_(self._layers.convolve(index, self._cast(x), block, epoch, True))
-        self.model.sweeps[index - 1].add(out)
+        for rows in self._stretches(len(out)):
+            self.model.sweeps[index - 1].add(out[rows])
 
     @torch.no_grad()
     def normalise(self, index: int, c: Tensor, before: Tensor | None, nodes: Nodes, epoch: int, out: Tensor) -> None:
@@ -82,21 +86,29 @@ class LayerStages:
             c: as `measure` left it.
             before: own rows of the layer's input, where it has a residual.
         """
-        rows = self.model.sweeps[index - 1].apply(c, True)
-        out.copy_(self._layers.activate(index, rows, self._skip(before), nodes.id, epoch, True))
+        for rows in self._stretches(len(c)):
+            normal = self.model.sweeps[index - 1].apply(c[rows], True)
+            out[rows] = self._layers.activate(index, normal, self._skip(before, rows), nodes.id[rows], epoch, True)
 
     def sum_gradient(
         self, index: int, c: Tensor, before: Tensor | None, nodes: Nodes, epoch: int, grad: Tensor
     ) -> None:
         """The gradient of layer `index`'s output, taken back to its norm, into the norm's sums."""
         sweeps = self.model.sweeps[index - 1]
-        rows = sweeps.apply(c, True).requires_grad_()
-        self._layers.activate(index, rows, self._skip(before), nodes.id, epoch, True).backward(grad)
-        assert rows.grad is not None
-        sweeps.add_gradient(rows.grad, c)
+        for rows in self._stretches(len(c)):
+            normal = sweeps.apply(c[rows], True).requires_grad_()
+            h = self._layers.activate(index, normal, self._skip(before, rows), nodes.id[rows], epoch, True)
+            h.backward(grad[rows])
+            assert normal.grad is not None
+            sweeps.add_gradient(normal.grad, c[rows])
 
-    def _skip(self, before: Tensor | None) -> Tensor | None:
-        return None if before is None else self._cast(before)
+    def _skip(self, before: Tensor | None, rows: slice) -> Tensor | None:
+        return None if before is None else self._cast(before[rows])
+
+    def _stretches(self, rows: int) -> Iterator[slice]:
+        """Rows of what is row-wise, some at a time: small temporaries beside the layer's own."""
+        weight = next(self.model.parameters())
+        return stretches(self.spec, rows, weight.element_size(), on_device=weight.is_cuda)
 
     # ------------------------------------------------------------------ the last layer, and backward
     @torch.no_grad()
