@@ -23,6 +23,7 @@ import numpy as np
 
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.methods.program import Program
+from grinnder_cli.plan.methods.stretches import BATCH_TEMPORARIES, local_rows
 from grinnder_cli.plan.steps import Access, Kind, Mode, Op, Step, TensorSpec
 
 OWN_ARRAYS = 6
@@ -30,6 +31,9 @@ OWN_ARRAYS = 6
 
 SECOND_WEIGHT_ARRAYS = 3
 """The same of a second weight: on the node's own input, or behind the sums (measured)."""
+
+BATCH_ARRAYS = 3
+"""The same of a norm over all rows: what it gives and its gradient, with a term of it."""
 
 SCORES, DESTINATION_SCORES = 4, 8
 """Numbers per head of attention that rows of [own | halo] have, and own ones beside: scores and their gradients."""
@@ -238,6 +242,7 @@ class RegatherProgram(Program):
         columns = rows + self.sizes.halo_in.sum(axis=1)
         family, most = self.model.family, 0
         arrays = OWN_ARRAYS + SECOND_WEIGHT_ARRAYS * (family.root or family.perceptron)
+        arrays += BATCH_ARRAYS * self.model.two_sweeps
         for layer in self.model.layers:
             # What is sent along edges and its gradient; the input in the model's own type, or its gradient.
             wide = columns * (2 * layer.exchanged + layer.d_in + SCORES * layer.heads)
@@ -250,7 +255,8 @@ class RegatherProgram(Program):
                 wider = max(layer.d_in, layer.d_out, layer.exchanged)
                 block += edges * PYG_ARRAYS * wider * self.itemsize
             most = max(most, int(np.max((wide + own) * self.itemsize + block)))
-        return int(most * (ATTENTION_HEAP_SHARE if family.attention else HEAP_SHARE)) + HEAP_BYTES
+        swept = BATCH_TEMPORARIES * self.model.two_sweeps * self._stretch_bytes(local_rows(self.model, self.itemsize))
+        return int(most * (ATTENTION_HEAP_SHARE if family.attention else HEAP_SHARE)) + HEAP_BYTES + swept
 
     def device_temporaries_bytes(self) -> int:
         """The same in device memory."""
