@@ -44,7 +44,7 @@ def warm_up_layers(
     }
     nodes = nodes_of(fields.__getitem__, model.spec.family.scale)
     indptr = torch.arange(rows + 1, device=device)
-    block = Block(indptr=indptr, indices=ids.int(), weight=None, send=nodes.send, receive=nodes.receive)
+    block = Block(indptr=indptr, indices=ids.int(), weight=None, send=nodes.send, receive=nodes.receive, ids=ids)
     for layer in model.spec.layers:
         x = torch.zeros(rows, layer.d_in, dtype=dtype, device=device)
         out = torch.empty(rows, layer.d_out, dtype=dtype, device=device)

@@ -7,11 +7,13 @@ import awkward_graph
 import lab
 import pytest
 import torch
-from exact import assert_same
+from exact import BIAS, assert_same
 
 from grinnder_cli.cache import POLICIES
 from grinnder_cli.commands.plan import describe
 from grinnder_cli.errors import ConfigError
+from grinnder_cli.executor.layer_warm_up import warm_up_layers
+from grinnder_cli.model.registry import build
 from grinnder_cli.plan.steps import Mode, Op
 from grinnder_cli.run.device import device_limit
 from grinnder_cli.run.outlook import look
@@ -197,6 +199,26 @@ def test_snapshot_trains_the_same_model_and_saves_more_than_its_inputs(wide, tmp
     tensors, measured = runs["hongtu"].prepared.plan.program.tensors.values(), runs["snapshot"].measured
     gathered = sum(sum(spec.chunk_bytes) for spec in tensors if spec.name.startswith("snap"))
     assert measured.read_bytes >= measured.write_bytes > 3 * gathered, "what was gathered is among what is saved"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"model": "gat", "heads": 3, "attention_dropout": 0.5, "norm": "batch"},
+        {"model": "sage", "hidden": 11, "residual": True, "norm": "batch"},
+        {"model": "gin", "dropout": 0.5},
+    ],
+)
+def test_every_layer_is_warmed_up(graph, tmp_path, words):
+    """As a run's process does before its memory is counted: on a block of its own."""
+    cfg = lab.config(graph, tmp_path, method="regather", **words)
+    prepared = lab.prepare_run(cfg)
+    model = build(prepared.model, 0, torch.float64)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    warm_up_layers(model, prepared.objective, cfg.optimizer, rows=20, dtype=torch.float64, gpu=None)
+    after = model.state_dict()
+    assert all(after[name].isfinite().all() for name in before)
+    assert not torch.equal(after["convs.2." + BIAS[words["model"]]], before["convs.2." + BIAS[words["model"]]])
 
 
 def test_a_gpu_is_refused(graph, tmp_path):
