@@ -105,22 +105,15 @@ def check(config: RunConfig) -> None:
         )
     if config.model.name == "custom" and config.method.name not in ("auto", "regather", "hongtu", "snapshot"):
         raise ConfigError(f"method={config.method.name} knows no layers of your own; leave method out (regather)")
-    if config.model.name != "custom" and config.method.name in ("regather", "hongtu", "snapshot"):
-        _check_by_layers(config)
+    if config.model.name != "custom" and config.model.norm == "batch" and config.method.name == "snapshot":
+        raise ConfigError(
+            "model.norm=batch cannot be with method=snapshot, which computes a part's layer to its end before the next "
+            "part's rows are there; all other methods can"
+        )
     name, objective = config.partitioner.name, config.partitioner.objective
     if objective not in ("auto", *OBJECTIVES.get(name, sum(OBJECTIVES.values(), ()))):
         known = ", ".join(OBJECTIVES[name])
         raise ConfigError(f"partitioner.objective={objective} is not one of partitioner={name}'s (accepts {known})")
-
-
-def _check_by_layers(config: RunConfig) -> None:
-    """Methods that compute a whole layer part by part see neither all rows nor the edges' places in the whole graph."""
-    method = config.method.name
-    if config.model.norm == "batch":
-        raise ConfigError(
-            f"model.norm=batch cannot be with method={method}: a layer is computed before all rows are there; "
-            "method=pull can"
-        )
 
 
 def _walk(config: Any, prefix: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:

@@ -3,6 +3,8 @@
 Shapes: a part has n own rows, m with its halo; x [m, d_in]; h and gradients of it [n, d_out].
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -13,7 +15,8 @@ from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.base import Model
 from grinnder_cli.model.block import Block, layered
 from grinnder_cli.partitioner.operator import ROLES
-from grinnder_cli.plan.steps import Step
+from grinnder_cli.plan.methods.stretches import stretches
+from grinnder_cli.plan.steps import Op, Step
 
 
 class LayerStages:
@@ -48,7 +51,15 @@ class LayerStages:
             tally.counted[bit] += counted
 
     def begin(self, step: Step) -> None:
-        """Nothing is summed over the parts of a pass: norms over all rows are refused."""
+        """Before the first visit of a pass: sums over parts begin, or those of the pass before are complete."""
+        if not self.spec.two_sweeps or not step.train or step.layer == self.spec.depth:
+            return
+        sweeps = self.model.sweeps[step.layer - 1]
+        turns = {
+            Op.MEASURE: sweeps.begin, Op.FORWARD: sweeps.finish,
+            Op.SETTLE: sweeps.begin_backward, Op.BACKWARD: sweeps.finish_backward,
+        }  # fmt: skip
+        turns[step.op]()
 
     def layer(self, index: int, x: Tensor, block: Block, nodes: Nodes, epoch: int, train: bool) -> Tensor:
         """A^{l-1} -> A^l of the part's own rows, under autograd where that is on."""
@@ -59,6 +70,47 @@ class LayerStages:
         """The same into `out`, nothing kept."""
         out.copy_(self.layer(index, x, block, nodes, epoch, train))
 
+    # ------------------------------------------------------------------ norms of all rows, in training
+    @torch.no_grad()
+    def measure(self, index: int, x: Tensor, block: Block, epoch: int, out: Tensor) -> None:
+        """The convolution of layer `index` into `out` and into the sums of its norm."""
+        out.copy_(self._layers.convolve(index, self._cast(x), block, epoch, True))
+        for rows in self._stretches(len(out)):
+            self.model.sweeps[index - 1].add(out[rows])
+
+    @torch.no_grad()
+    def normalise(self, index: int, c: Tensor, before: Tensor | None, nodes: Nodes, epoch: int, out: Tensor) -> None:
+        """The rest of layer `index` into `out`, its norm's sums being known.
+
+        Args:
+            c: as `measure` left it.
+            before: own rows of the layer's input, where it has a residual.
+        """
+        for rows in self._stretches(len(c)):
+            normal = self.model.sweeps[index - 1].apply(c[rows], True)
+            out[rows] = self._layers.activate(index, normal, self._skip(before, rows), nodes.id[rows], epoch, True)
+
+    def sum_gradient(
+        self, index: int, c: Tensor, before: Tensor | None, nodes: Nodes, epoch: int, grad: Tensor
+    ) -> None:
+        """The gradient of layer `index`'s output, taken back to its norm, into the norm's sums."""
+        sweeps = self.model.sweeps[index - 1]
+        for rows in self._stretches(len(c)):
+            normal = sweeps.apply(c[rows], True).requires_grad_()
+            h = self._layers.activate(index, normal, self._skip(before, rows), nodes.id[rows], epoch, True)
+            h.backward(grad[rows])
+            assert normal.grad is not None
+            sweeps.add_gradient(normal.grad, c[rows])
+
+    def _skip(self, before: Tensor | None, rows: slice) -> Tensor | None:
+        return None if before is None else self._cast(before[rows])
+
+    def _stretches(self, rows: int) -> Iterator[slice]:
+        """Rows of what is row-wise, some at a time: small temporaries beside the layer's own."""
+        weight = next(self.model.parameters())
+        return stretches(self.spec, rows, weight.element_size(), on_device=weight.is_cuda)
+
+    # ------------------------------------------------------------------ the last layer, and backward
     @torch.no_grad()
     def loss(
         self,

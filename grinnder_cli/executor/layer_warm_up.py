@@ -1,16 +1,19 @@
 """A layer of every kind on a made-up block, so that libraries load and allocate what a run by layers will use."""
 
 import torch
+from torch import Tensor
 
 from grinnder_cli.config.schema import OptimizerConfig
 from grinnder_cli.executor.gpu import COMPUTE, Gpu, Segment
 from grinnder_cli.executor.layer_stages import LayerStages
-from grinnder_cli.executor.nodes import nodes_of
+from grinnder_cli.executor.nodes import Nodes, nodes_of
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.update import Update
 from grinnder_cli.model.base import Model
 from grinnder_cli.model.block import Block
+from grinnder_cli.model.spec import LayerSpec
+from grinnder_cli.plan.steps import Op, Step
 
 MOST_ROWS = 4096
 """Rows of the made-up block: enough for the libraries to take the paths they will take."""
@@ -41,19 +44,38 @@ def warm_up_layers(
     }
     nodes = nodes_of(fields.__getitem__, model.spec.family.scale)
     indptr = torch.arange(rows + 1, device=device)
-    block = Block(indptr=indptr, indices=ids.int(), weight=None, send=nodes.send, receive=nodes.receive)
+    block = Block(indptr=indptr, indices=ids.int(), weight=None, send=nodes.send, receive=nodes.receive, ids=ids)
     for layer in model.spec.layers:
         x = torch.zeros(rows, layer.d_in, dtype=dtype, device=device)
         out = torch.empty(rows, layer.d_out, dtype=dtype, device=device)
         if layer.index == model.spec.depth:
             stages.loss(x, block, nodes, tally, 0, train=True, evaluate=True, grad=out)
         else:
+            if model.spec.two_sweeps:
+                _normalise(stages, layer, x, block, nodes)
             stages.forward(layer.index, x, block, nodes, 0, True, out)
         stages.backward(layer.index, x, block, nodes, 0, out, wanted=layer.index > 1)
     update.step(0)
     tally.scores_pct()
     if gpu:
         _exchange(gpu, dtype)
+
+
+def _normalise(stages: LayerStages, layer: LayerSpec, x: Tensor, block: Block, nodes: Nodes) -> None:
+    """A layer whose norm is of all rows, in sweeps, as far as its gradient's sums."""
+    c, out = x.new_empty(block.rows, layer.d_out), x.new_zeros(block.rows, layer.d_out)
+    before = x if layer.residual else None
+
+    def begin(op: Op) -> None:
+        stages.begin(Step(op, layer.index, 0, True, False, (), ()))
+
+    begin(Op.MEASURE)
+    stages.measure(layer.index, x, block, 0, c)
+    begin(Op.FORWARD)
+    stages.normalise(layer.index, c, before, nodes, 0, out)
+    begin(Op.SETTLE)
+    stages.sum_gradient(layer.index, c, before, nodes, 0, out)
+    begin(Op.BACKWARD)
 
 
 def _exchange(gpu: Gpu, dtype: torch.dtype) -> None:

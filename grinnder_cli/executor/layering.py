@@ -45,17 +45,37 @@ def layering(stages: LayerStages, tally: Tally, epoch: int) -> Compute:
 def _compute(visit: LayerWorkspace, stages: LayerStages, tally: Tally, epoch: int) -> None:
     step, layer = visit.step, visit.step.layer
     nodes = nodes_of(partial(visit.field, "nodes"), visit.sizes.scale)
+    c = visit.input(f"c{layer}")
+    if c is not None:
+        _compute_own(visit, stages, nodes, c, epoch)
+        return
     x, block = visit.gathered(), _block(visit, nodes, stages)
-    if step.op is Op.FORWARD:
-        out = visit.out(f"h{layer}")
-        assert out is not None, f"the step does not write h{layer}"
-        stages.forward(layer, x, block, nodes, epoch, step.train, out)
+    if step.op is Op.MEASURE:
+        stages.measure(layer, x, block, epoch, _needed(visit, f"c{layer}"))
+    elif step.op is Op.FORWARD:
+        stages.forward(layer, x, block, nodes, epoch, step.train, _needed(visit, f"h{layer}"))
     elif step.op is Op.LOSS:
         grad = visit.out(f"g{layer}")
         stages.loss(x, block, nodes, tally, epoch, train=step.train, evaluate=step.evaluate, grad=grad)
     else:
         grad = visit.need(f"g{layer}")
         visit.gathered_grad = stages.backward(layer, x, block, nodes, epoch, grad, wanted=layer > 1)
+
+
+def _compute_own(visit: LayerWorkspace, stages: LayerStages, nodes: Nodes, c: Tensor, epoch: int) -> None:
+    """What follows a convolution whose rows were kept: of own rows alone, nothing is gathered."""
+    layer = visit.step.layer
+    before = visit.input("x" if layer == 1 else f"h{layer - 1}")
+    if visit.step.op is Op.SETTLE:
+        stages.sum_gradient(layer, c, before, nodes, epoch, visit.need(f"g{layer}"))
+    else:
+        stages.normalise(layer, c, before, nodes, epoch, _needed(visit, f"h{layer}"))
+
+
+def _needed(visit: LayerWorkspace, name: str) -> Tensor:
+    rows = visit.out(name)
+    assert rows is not None, f"the step does not write {name}"
+    return rows
 
 
 def _block(visit: LayerWorkspace, nodes: Nodes, stages: LayerStages) -> Block:

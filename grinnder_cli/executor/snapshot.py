@@ -248,7 +248,8 @@ class SnapshotRunner:
         members = [torch.arange(int(self._first[part]), int(self._first[part + 1]))]
         if sizes.halo_in[part].any():
             halo = self._fields("recv_in", part)["rows"].long()
-            ids += [self._fields("ids_in", part)["id"]] * len(ids)
+            if ids:
+                ids.append(self._fields("ids_in", part)["id"])
             for owner, rows in enumerate(halo.split(sizes.halo_in[part].tolist())):
                 if len(rows):
                     if nodes.send is not None:

@@ -19,7 +19,7 @@ from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.base import Model
 from grinnder_cli.partitioner.operator import ROLES
-from grinnder_cli.plan.methods.stretches import device_rows, local_rows
+from grinnder_cli.plan.methods.stretches import stretches
 from grinnder_cli.plan.steps import Op, Step
 
 
@@ -46,14 +46,11 @@ class Stages:
         self.terms = objective.terms(train_rows)
         self.watch: Watch | None = None
         """Takes predictions and embeddings of what is computed."""
-        weight = next(model.parameters())
-        rows = device_rows if weight.is_cuda else local_rows
-        self._rows = rows(self.spec, weight.element_size())
+        self._weight = next(model.parameters())
 
     def stretches(self, rows: int) -> Iterator[slice]:
         """So many rows in stretches."""
-        for first in range(0, rows, self._rows):
-            yield slice(first, min(first + self._rows, rows))
+        return stretches(self.spec, rows, self._weight.element_size(), on_device=self._weight.is_cuda)
 
     # ------------------------------------------------------------------ pieces
     def _send(self, index: int, h: Tensor, y: Tensor) -> None:

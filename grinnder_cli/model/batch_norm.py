@@ -8,6 +8,8 @@ Sums are float64 and are taken part by part in the order of the visits, which is
 Shapes: r rows of a stretch, W columns.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -63,17 +65,21 @@ class BatchSweeps:
         norm.num_batches_tracked += 1
 
     def _normal(self, c: Tensor) -> Tensor:
-        return (c - self._shift) * self._factor
+        return (c - self._shift).mul_(self._factor)
 
     @torch.no_grad()
     def apply(self, c: Tensor, train: bool) -> Tensor:
         """The normalised rows, by the batch's statistics or the running ones."""
         if train:
-            return self._normal(c) * self.norm.weight + self.norm.bias
+            return self._normal(c).mul_(self.norm.weight).add_(self.norm.bias)
         norm = self.norm
         return torch.nn.functional.batch_norm(
             c, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps
         )
+
+    def normalise(self, c: Tensor) -> Tensor:
+        """The same by the batch's statistics, under autograd: backward needs the sums of all parts' gradients."""
+        return _Normalise.apply(c, self)
 
     # ------------------------------------------------------------------ backward
     def begin_backward(self) -> None:
@@ -84,7 +90,7 @@ class BatchSweeps:
     def add_gradient(self, g: Tensor, c: Tensor) -> None:
         """Take a stretch of the output's gradient into the sums; `c` is the input of the same rows."""
         self._g += g.sum(0, dtype=torch.float64)
-        self._gn += (g * self._normal(c)).sum(0, dtype=torch.float64)
+        self._gn += self._normal(c).mul_(g).sum(0, dtype=torch.float64)
 
     @torch.no_grad()
     def finish_backward(self) -> None:
@@ -97,4 +103,19 @@ class BatchSweeps:
     def input_gradient(self, g: Tensor, c: Tensor) -> Tensor:
         """Gradient of the layer's input [r, W], once all parts' sums are there."""
         shift, slope = (self._g / self._rows).to(g.dtype), (self._gn / self._rows).to(g.dtype)
-        return (g - shift - self._normal(c) * slope) * (self._factor * self.norm.weight)
+        return (g - shift).sub_(self._normal(c).mul_(slope)).mul_(self._factor * self.norm.weight)
+
+
+class _Normalise(torch.autograd.Function):
+    """Rows of a norm whose sums are known, both ways; its own parameters get their gradients from the sums."""
+
+    @staticmethod
+    def forward(ctx: Any, c: Tensor, sweeps: BatchSweeps) -> Tensor:
+        ctx.save_for_backward(c)
+        ctx.sweeps = sweeps
+        return sweeps.apply(c, True)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (c,) = ctx.saved_tensors
+        return ctx.sweeps.input_gradient(grads[0], c), None

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from grinnder_cli.model.base import Model
+from grinnder_cli.model.batch_norm import BatchSweeps
 from grinnder_cli.model.block_attention import AttentionOnBlock, by_column
 from grinnder_cli.model.gat import GAT
 from grinnder_cli.model.kernels import dropout, spmm
@@ -153,7 +154,8 @@ class Layered:
     Attributes:
         spec: widths, residuals, dropout.
         convs: layer 1 to L.
-        norms: behind layers 1 to L-1; None: nothing.
+        norms: behind layers 1 to L-1, of every row alone; None: nothing.
+        sweeps: the same where a norm is of all rows, whose sums others take; else empty.
         act: the activation, "relu" or "elu" where it is a family's.
         seed: dropout's key.
         module: the model where layers draw random numbers of their own, else None: backward must draw them again.
@@ -162,6 +164,7 @@ class Layered:
     spec: ModelSpec
     convs: tuple[BlockLayer, ...]
     norms: tuple[torch.nn.Module | None, ...]
+    sweeps: tuple[BatchSweeps, ...]
     act: Callable[[Tensor], Tensor] | str
     seed: int
     module: torch.nn.Module | None
@@ -173,23 +176,40 @@ class Layered:
             ids: original node ids int64 [n]; with `epoch` (from 0), layer and seed they decide the dropout mask.
             train: dropout on.
         """
-        stream = 2 * (epoch * self.spec.depth + index - 1) % 2**32
         if self.module is None:
-            return self._layer(index, x, block, ids, stream, train)
+            return self._layer(index, x, block, ids, epoch, train)
         self.module.train(train)
         with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
             torch.manual_seed(
-                hash((self.seed, stream, int(ids[0]))) % 2**63
+                hash((self.seed, self._stream(index, epoch), int(ids[0]))) % 2**63
             )  # whole numbers: the same in every process
-            return self._layer(index, x, block, ids, stream, train)
+            return self._layer(index, x, block, ids, epoch, train)
 
-    def _layer(self, index: int, x: Tensor, block: Block, ids: Tensor, stream: int, train: bool) -> Tensor:
+    def _layer(self, index: int, x: Tensor, block: Block, ids: Tensor, epoch: int, train: bool) -> Tensor:
         layer = self.spec.layer(index)
-        z = self.convs[index - 1](x, block, stream if train else None)
+        z = self.convolve(index, x, block, epoch, train)
         if index == self.spec.depth:
             return z
-        norm = self.norms[index - 1]
-        skip = x[: block.rows] if layer.residual else None
+        if self.sweeps:
+            z = self.sweeps[index - 1].normalise(z) if train else self.sweeps[index - 1].apply(z, False)
+        return self.activate(index, z, x[: block.rows] if layer.residual else None, ids, epoch, train)
+
+    def _stream(self, index: int, epoch: int) -> int:
+        """Second word of dropout's key."""
+        return 2 * (epoch * self.spec.depth + index - 1) % 2**32
+
+    def convolve(self, index: int, x: Tensor, block: Block, epoch: int, train: bool) -> Tensor:
+        """The convolution of layer `index` alone: [m, d_in] -> [n, d_out]."""
+        return self.convs[index - 1](x, block, self._stream(index, epoch) if train else None)
+
+    def activate(self, index: int, z: Tensor, skip: Tensor | None, ids: Tensor, epoch: int, train: bool) -> Tensor:
+        """What follows the convolution of layer `index` but the last: [n, d_out] -> [n, d_out].
+
+        Args:
+            z: normalised, where the norm is of all rows.
+            skip: the residual's rows [n, d_out], or None.
+        """
+        layer, norm, stream = self.spec.layer(index), self.norms[index - 1], self._stream(index, epoch)
         p = self.spec.dropout if train else 0.0
         if isinstance(self.act, str) and (norm is None or _is_plain(norm, layer.d_out)):
             affine = {} if norm is None else {"gamma": norm.weight, "beta": norm.bias, "eps": norm.eps}
@@ -209,12 +229,14 @@ def _is_plain(norm: torch.nn.Module, width: int) -> bool:
 def layered(spec: ModelSpec, model: torch.nn.Module, seed: int) -> Layered:
     """The chain of a model with `convs` and, where it has norms, `norms`; `act` may be a callable of the model's."""
     convs: Any = model.convs
-    norms: Any = getattr(model, "norms", None) or [None] * (spec.depth - 1)
+    sweeps: Any = getattr(model, "sweeps", ())
+    norms: Any = (None if sweeps else getattr(model, "norms", None)) or [None] * (spec.depth - 1)
     act: Any = getattr(model, "act", torch.relu)
     return Layered(
         spec=spec,
         convs=tuple(block_layer(model, layer, conv) for layer, conv in zip(spec.layers, convs, strict=True)),
         norms=tuple(norms),
+        sweeps=tuple(sweeps),
         act=spec.family.act if act is torch.relu else act,
         module=model if getattr(spec, "random", False) else None,
         seed=seed,

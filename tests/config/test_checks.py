@@ -36,8 +36,8 @@ from grinnder_cli.errors import ConfigError
         ({"optimizer": {"clip": -1}}, "optimizer.clip=-1.0"),
         ({"optimizer": {"schedule": "linear"}}, "optimizer.schedule cannot be 'linear'"),
         (
-            {"model": {"norm": "batch"}, "method": {"name": "hongtu"}},
-            "model.norm=batch cannot be with method=hongtu",
+            {"model": {"norm": "batch"}, "method": {"name": "snapshot"}},
+            "model.norm=batch cannot be with method=snapshot",
         ),
         ({"optimizer": {"warmup": 5}, "epochs": 5}, "optimizer.warmup=5 must be less than epochs=5"),
         ({"early_stop": {"patience": -1}}, "early_stop.patience=-1"),
@@ -64,7 +64,15 @@ def test_refused(data, message):
 
 @pytest.mark.parametrize(
     "data",
-    [{"parts": 1}, {"model": {"dropout": 0}}, {"seed": 2**32 - 1}, {"memory": {"host": "1KiB"}}, {"dtype": "float64"}],
+    [
+        {"parts": 1},
+        {"model": {"dropout": 0}},
+        {"seed": 2**32 - 1},
+        {"memory": {"host": "1KiB"}},
+        {"dtype": "float64"},
+        {"model": {"norm": "batch"}, "method": {"name": "regather"}},
+        {"model": {"norm": "batch"}, "method": {"name": "hongtu"}},
+    ],
 )
 def test_the_edge_is_accepted(data):
     freeze.from_plain(data)

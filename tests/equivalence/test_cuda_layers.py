@@ -22,6 +22,7 @@ CASES = {
     "gat, attention dropout": {"model": "gat", "hidden": 64, "attention_dropout": 0.5},
     "mlp": {"model": "mlp"},
     "one layer": {"layers": 1},
+    "batch norm": {"norm": "batch", "hidden": 11, "residual": True},
 }
 
 

@@ -24,8 +24,10 @@ SHAPES = {
     "sage": {"model": "sage", "hidden": 3},
     "gat": {"model": "gat", "heads": 3, "attention_dropout": 0.5},
     "one layer": {"layers": 1},
+    "batch norm": {"norm": "batch", "residual": True, "hidden": 11, "dropout": 0.5},
 }
-CASES = [(m, s) for m, s in product(("regather", "hongtu"), SHAPES) if FULL or s in ("gcn", "residual")]
+SAMPLE = [*product(("regather", "hongtu"), ("gcn", "residual")), ("hongtu", "batch norm")]
+CASES = list(product(("regather", "hongtu"), SHAPES)) if FULL else SAMPLE
 
 
 @pytest.fixture(scope="module")

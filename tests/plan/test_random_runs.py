@@ -36,8 +36,6 @@ def draw(seed: int, folder: Path):
         "cache": rng.choice(POLICIES), "dtype": rng.choice(["float32", "float64"]), "seed": seed,
         "method": rng.choice(["pull", "pull", "regather", "hongtu"]),
     }  # fmt: skip
-    if changes["method"] != "pull":  # whole layers part by part: refused with these
-        changes |= {"attention_dropout": 0.0, "norm": "none" if changes["norm"] == "batch" else changes["norm"]}
     cfg = lab.config(path, folder, storage=rng.choice(["memory", "posix"]), **changes)
     plan = lab.prepare_run(cfg).plan
     least, most = plan.least, plan.need.fixed + plan.need.overlapped + plan.need.chunks

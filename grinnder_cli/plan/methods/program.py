@@ -165,3 +165,7 @@ class Program(ABC):
 
     def _read(self, part: int, *names: str) -> tuple[Access, ...]:
         return tuple(self._touch(Mode.READ, name, part) for name in names if self.tensors[name].chunk_bytes[part])
+
+    def _stretch_bytes(self, most: int) -> int:
+        """One array of a stretch of `most` rows, or of the largest part where that is smaller."""
+        return min(int(self.sizes.rows.max()), most) * self.model.widest * self.itemsize

@@ -60,7 +60,3 @@ class PullMemory(Program):
 
     def _row_bytes(self, step: Step) -> int:
         return self.tensors[step.exchanged].width * self.itemsize
-
-    def _stretch_bytes(self, most: int) -> int:
-        """One array of a stretch of `most` rows, or of the largest part where that is smaller."""
-        return min(int(self.sizes.rows.max()), most) * self.model.widest * self.itemsize

@@ -6,9 +6,15 @@ layer; what backward needs is made once more from the same rows. They are gather
 the visits, which the epoch's number decides.
 
 Source: GriNNder (MLSys 2026) and HongTu (SIGMOD 2024); method.md sections 3 and 4. Tensor names: `h2` is A^2, the
-output of layer 2; `g2` the loss's gradient of it; `snap2` what layer 2 gathered; `x` is A^0.
+output of layer 2; `g2` the loss's gradient of it; `snap2` what layer 2 gathered; `x` is A^0; `c2` what layer 2's
+convolution gave, where a norm over all rows follows it.
+
+Such a norm takes one more sweep over own rows each way. Forward, its sums are taken where `c2` is made (MEASURE), and
+FORWARD goes on from there. Backward, those of its gradient are taken from `g2` first (SETTLE); BACKWARD then reads `g2`
+again: from there to the norm the gradient is row-wise, so that it is computed twice and never stored.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import ClassVar
@@ -17,6 +23,7 @@ import numpy as np
 
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.methods.program import Program
+from grinnder_cli.plan.methods.stretches import BATCH_TEMPORARIES, local_rows
 from grinnder_cli.plan.steps import Access, Kind, Mode, Op, Step, TensorSpec
 
 OWN_ARRAYS = 6
@@ -24,6 +31,9 @@ OWN_ARRAYS = 6
 
 SECOND_WEIGHT_ARRAYS = 3
 """The same of a second weight: on the node's own input, or behind the sums (measured)."""
+
+BATCH_ARRAYS = 3
+"""The same of a norm over all rows: what it gives and its gradient, with a term of it."""
 
 SCORES, DESTINATION_SCORES = 4, 8
 """Numbers per head of attention that rows of [own | halo] have, and own ones beside: scores and their gradients."""
@@ -61,6 +71,8 @@ class RegatherProgram(Program):
         for layer in self.model.layers:
             if layer.index < self.model.depth:
                 self._layer(specs, f"h{layer.index}", layer.d_out)
+                if self.model.two_sweeps:
+                    self._layer(specs, f"c{layer.index}", layer.d_out)
             self._layer(specs, f"g{layer.index}", layer.d_out)
             if self.snapshots:
                 name, nbytes = f"snap{layer.index}", tuple(self.block_bytes(layer.index, p) for p in self._parts)
@@ -88,27 +100,37 @@ class RegatherProgram(Program):
 
     # ------------------------------------------------------------------ epochs
     def _steps(self, parity: int, first: bool, last: bool, evaluate: bool) -> tuple[tuple[Step, ...], int]:
-        reuse, depth = self.model.pure_forward, self.model.depth
+        reuse, depth, sums = self.model.pure_forward, self.model.depth, self.model.two_sweeps
         steps: list[Step] = []
+        visits = iter(range(10**9))
 
         def sweep(make: "partial[Step]", k_epoch: int, k: int) -> None:
             steps.extend(self._sweep(make, k_epoch, k))
 
-        def forward(k_epoch: int, k: int, train: bool, evaluate: bool) -> None:
+        def forward(k_epoch: int, ks: Iterator[int], train: bool, evaluate: bool) -> None:
             for layer in range(1, depth):
-                sweep(partial(self._forward, layer, train), k_epoch, k + layer - 1)
-            sweep(partial(self._loss, train, evaluate), k_epoch, k + depth - 1)
+                if train and sums:
+                    sweep(partial(self._measure, layer), k_epoch, next(ks))
+                    sweep(partial(self._normalise, layer), k_epoch, next(ks))
+                else:
+                    sweep(partial(self._forward, layer, train), k_epoch, next(ks))
+            sweep(partial(self._loss, train, evaluate), k_epoch, next(ks))
 
         # With one forward serving training and evaluation, an epoch's first forward ran at the end of the one before.
         if first or not reuse:
-            forward(parity, 0, True, False)
+            forward(parity, visits, True, False)
+        else:
+            for _ in range(depth):
+                next(visits)
         for layer in range(depth, 0, -1):
-            sweep(partial(self._backward, layer, set()), parity, 2 * depth - layer)
+            if sums and layer < depth:
+                sweep(partial(self._settle, layer), parity, next(visits))
+            sweep(partial(self._backward, layer, set()), parity, next(visits))
         step_at = len(steps)
         if reuse and not last:
-            forward(parity + 1, 0, True, evaluate)
+            forward(parity + 1, iter(range(10**9)), True, evaluate)
         elif evaluate:
-            forward(parity, 2 * depth, False, True)
+            forward(parity, visits, False, True)
         return tuple(steps), step_at
 
     # ------------------------------------------------------------------ visits
@@ -142,6 +164,26 @@ class RegatherProgram(Program):
         reads = (*self._block(part, train), *self._gathered(layer, part))
         writes = (self._touch(Mode.WRITE, f"h{layer}", part), *self._kept(layer, part, train))
         return Step(Op.FORWARD, layer, part, train, False, reads, writes)
+
+    def _measure(self, layer: int, part: int) -> Step:
+        reads = (*self._block(part, True), *self._gathered(layer, part))
+        writes = (self._touch(Mode.WRITE, f"c{layer}", part), *self._kept(layer, part, True))
+        return Step(Op.MEASURE, layer, part, True, False, reads, writes)
+
+    def _normalise(self, layer: int, part: int) -> Step:
+        reads = self._measured(layer, part)
+        return Step(Op.FORWARD, layer, part, True, False, reads, (self._touch(Mode.WRITE, f"h{layer}", part),))
+
+    def _settle(self, layer: int, part: int) -> Step:
+        reads = (*self._measured(layer, part), *self._read(part, f"g{layer}"))
+        return Step(Op.SETTLE, layer, part, True, False, reads, ())
+
+    def _measured(self, layer: int, part: int) -> tuple[Access, ...]:
+        """Reads that bring own rows of what a convolution gave, and of what its residual adds."""
+        names = ["nodes", f"c{layer}"]
+        if self.model.layer(layer).residual:
+            names.append("x" if layer == 1 else f"h{layer - 1}")
+        return self._read(part, *names)
 
     def _loss(self, train: bool, evaluate: bool, part: int) -> Step:
         layer = self.model.depth
@@ -200,6 +242,7 @@ class RegatherProgram(Program):
         columns = rows + self.sizes.halo_in.sum(axis=1)
         family, most = self.model.family, 0
         arrays = OWN_ARRAYS + SECOND_WEIGHT_ARRAYS * (family.root or family.perceptron)
+        arrays += BATCH_ARRAYS * self.model.two_sweeps
         for layer in self.model.layers:
             # What is sent along edges and its gradient; the input in the model's own type, or its gradient.
             wide = columns * (2 * layer.exchanged + layer.d_in + SCORES * layer.heads)
@@ -212,19 +255,12 @@ class RegatherProgram(Program):
                 wider = max(layer.d_in, layer.d_out, layer.exchanged)
                 block += edges * PYG_ARRAYS * wider * self.itemsize
             most = max(most, int(np.max((wide + own) * self.itemsize + block)))
-        return int(most * (ATTENTION_HEAP_SHARE if family.attention else HEAP_SHARE)) + HEAP_BYTES
+        swept = BATCH_TEMPORARIES * self.model.two_sweeps * self._stretch_bytes(local_rows(self.model, self.itemsize))
+        return int(most * (ATTENTION_HEAP_SHARE if family.attention else HEAP_SHARE)) + HEAP_BYTES + swept
 
     def device_temporaries_bytes(self) -> int:
         """The same in device memory."""
         return self.temporaries_bytes()
-
-    def gathered_bytes(self, steps: tuple[Step, ...]) -> int:
-        """Payload of the rows that visits take from other parts' chunks or from snapshots of them, and their own."""
-        return sum(
-            self.block_bytes(step.layer, step.part)
-            for step in steps
-            if step.op is not Op.BACKWARD or not self.snapshots
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,7 @@
 """Stretches: rows of Local_l that a visit of method=pull computes at once, and what that takes beside its buffers."""
 
+from collections.abc import Iterator
+
 from grinnder_cli.model.spec import ModelSpec
 
 HOST_STRETCH_BYTES = 1 << 21
@@ -27,3 +29,10 @@ def local_rows(model: ModelSpec, itemsize: int) -> int:
 def device_rows(model: ModelSpec, itemsize: int) -> int:
     """The same on a device."""
     return max(1024, DEVICE_STRETCH_BYTES // (model.widest * itemsize))
+
+
+def stretches(model: ModelSpec, rows: int, itemsize: int, *, on_device: bool) -> Iterator[slice]:
+    """So many rows in stretches."""
+    most = (device_rows if on_device else local_rows)(model, itemsize)
+    for first in range(0, rows, most):
+        yield slice(first, min(first + most, rows))
