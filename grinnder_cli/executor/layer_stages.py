@@ -13,7 +13,8 @@ from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.base import Model
-from grinnder_cli.model.block import Block, layered
+from grinnder_cli.model.block import Block
+from grinnder_cli.model.layered import layered
 from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.methods.stretches import stretches
 from grinnder_cli.plan.steps import Op, Step

@@ -6,18 +6,16 @@ at halo rows, too, are summed where they lie (`model.attention`).
 Shapes: n own rows, m = n + h rows in all, H heads, C channels per head.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from grinnder_cli.model.attention import Attended, attend, attend_backward, scores, settle
+from grinnder_cli.model.block import Block, by_column
 from grinnder_cli.model.edge_dropout import EdgeDropout
 from grinnder_cli.model.gat import GAT
 from grinnder_cli.model.spec import LayerSpec
-
-if TYPE_CHECKING:
-    from grinnder_cli.model.block import Block
 
 
 class AttentionOnBlock:
@@ -30,7 +28,7 @@ class AttentionOnBlock:
     def __init__(self, model: GAT, layer: LayerSpec) -> None:
         self._model, self._layer = model, layer
 
-    def __call__(self, x: Tensor, block: "Block", stream: int | None) -> Tensor:
+    def __call__(self, x: Tensor, block: Block, stream: int | None) -> Tensor:
         """[m, d_in] -> [n, d_out]."""
         index, p = self._layer.index, self._model.spec.attention_dropout
         dropout = None
@@ -49,7 +47,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, y: Tensor, att_src: Tensor, att_dst: Tensor, block: "Block", dropout: EdgeDropout | None
+        ctx: Any, y: Tensor, att_src: Tensor, att_dst: Tensor, block: Block, dropout: EdgeDropout | None
     ) -> Tensor:
         training = any(ctx.needs_input_grad)
         s, d_all = scores(y, att_src[0], att_dst[0])
@@ -83,17 +81,3 @@ def _per_head(y: Tensor, factor: Tensor) -> Tensor:
     """Sums over rows of `factor[r, h] * y[r, h]` [1, H, C]: the diagonal of all heads by all, without a second y."""
     heads = factor.shape[1]
     return (factor.t() @ y).view(heads, heads, -1).diagonal().t()[None]
-
-
-def by_column(indptr: Tensor, indices: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
-    """A block's transpose: (where columns begin, int64 [m + 1]; rows, int32 [E]; where each edge was, int64 [E]).
-
-    Equal edges stay neighbours, in their order.
-
-    Args:
-        columns: m.
-    """
-    order = torch.argsort(indices, stable=True)
-    counts = torch.bincount(indices, minlength=columns)
-    starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return starts, torch.repeat_interleave(indptr.diff())[order].int(), order

@@ -26,7 +26,8 @@ from torch import Tensor
 from grinnder_cli.config.keys import did_you_mean
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.errors import ConfigError
-from grinnder_cli.model.block import Block, layered
+from grinnder_cli.model.block import Block
+from grinnder_cli.model.layered import layered
 from grinnder_cli.model.spec import LayerSpec, ModelSpec
 
 CONTRACT = "MyModel(in_channels, hidden, out_channels, num_layers) with .convs"

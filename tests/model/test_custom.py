@@ -20,8 +20,8 @@ from grinnder_cli.config.schema import (
     StorageConfig,
 )
 from grinnder_cli.errors import ConfigError
-from grinnder_cli.model.block import layered
 from grinnder_cli.model.custom import _block, _load, describe_custom
+from grinnder_cli.model.layered import layered
 from grinnder_cli.model.registry import build
 from grinnder_cli.run import checkpoint, training
 from grinnder_cli.run.directory import RunDirectory

@@ -17,13 +17,14 @@ again: from there to the norm the gradient is row-wise, so that it is computed t
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import count
 from typing import ClassVar
 
 import numpy as np
 
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.plan.methods.program import Program
-from grinnder_cli.plan.methods.stretches import BATCH_TEMPORARIES, local_rows
+from grinnder_cli.plan.methods.stretches import BATCH_TEMPORARIES, DEVICE_TEMPORARIES, device_rows, local_rows
 from grinnder_cli.plan.steps import Access, Kind, Mode, Op, Step, TensorSpec
 
 OWN_ARRAYS = 6
@@ -102,35 +103,34 @@ class RegatherProgram(Program):
     def _steps(self, parity: int, first: bool, last: bool, evaluate: bool) -> tuple[tuple[Step, ...], int]:
         reuse, depth, sums = self.model.pure_forward, self.model.depth, self.model.two_sweeps
         steps: list[Step] = []
-        visits = iter(range(10**9))
+        passes = count()
 
         def sweep(make: "partial[Step]", k_epoch: int, k: int) -> None:
             steps.extend(self._sweep(make, k_epoch, k))
 
-        def forward(k_epoch: int, ks: Iterator[int], train: bool, evaluate: bool) -> None:
+        def forward(k_epoch: int, k: Iterator[int], train: bool, evaluate: bool) -> None:
             for layer in range(1, depth):
                 if train and sums:
-                    sweep(partial(self._measure, layer), k_epoch, next(ks))
-                    sweep(partial(self._normalise, layer), k_epoch, next(ks))
+                    sweep(partial(self._measure, layer), k_epoch, next(k))
+                    sweep(partial(self._normalise, layer), k_epoch, next(k))
                 else:
-                    sweep(partial(self._forward, layer, train), k_epoch, next(ks))
-            sweep(partial(self._loss, train, evaluate), k_epoch, next(ks))
+                    sweep(partial(self._forward, layer, train), k_epoch, next(k))
+            sweep(partial(self._loss, train, evaluate), k_epoch, next(k))
 
         # With one forward serving training and evaluation, an epoch's first forward ran at the end of the one before.
         if first or not reuse:
-            forward(parity, visits, True, False)
+            forward(parity, passes, True, False)
         else:
-            for _ in range(depth):
-                next(visits)
+            passes = count(depth)
         for layer in range(depth, 0, -1):
             if sums and layer < depth:
-                sweep(partial(self._settle, layer), parity, next(visits))
-            sweep(partial(self._backward, layer, set()), parity, next(visits))
+                sweep(partial(self._settle, layer), parity, next(passes))
+            sweep(partial(self._backward, layer, set()), parity, next(passes))
         step_at = len(steps)
         if reuse and not last:
-            forward(parity + 1, iter(range(10**9)), True, evaluate)
+            forward(parity + 1, count(), True, evaluate)
         elif evaluate:
-            forward(parity, visits, False, True)
+            forward(parity, passes, False, True)
         return tuple(steps), step_at
 
     # ------------------------------------------------------------------ visits
@@ -237,7 +237,17 @@ class RegatherProgram(Program):
         return inputs, outputs
 
     def temporaries_bytes(self) -> int:
-        """What a layer and its gradient allocate beside the pool's buffers, at most."""
+        """What a layer and its gradient, and sweeps of a norm, allocate in host memory beside the pool's buffers."""
+        stretch = BATCH_TEMPORARIES * self._stretch_bytes(local_rows(self.model, self.itemsize))
+        return self._layer_bytes() + stretch * self.model.two_sweeps
+
+    def device_temporaries_bytes(self) -> int:
+        """The same in device memory."""
+        stretch = DEVICE_TEMPORARIES * self._stretch_bytes(device_rows(self.model, self.itemsize))
+        return self._layer_bytes() + stretch * self.model.two_sweeps
+
+    def _layer_bytes(self) -> int:
+        """What a layer and its gradient allocate, at most."""
         rows, edges = self.sizes.rows, self.sizes.edges_in
         columns = rows + self.sizes.halo_in.sum(axis=1)
         family, most = self.model.family, 0
@@ -255,12 +265,7 @@ class RegatherProgram(Program):
                 wider = max(layer.d_in, layer.d_out, layer.exchanged)
                 block += edges * PYG_ARRAYS * wider * self.itemsize
             most = max(most, int(np.max((wide + own) * self.itemsize + block)))
-        swept = BATCH_TEMPORARIES * self.model.two_sweeps * self._stretch_bytes(local_rows(self.model, self.itemsize))
-        return int(most * (ATTENTION_HEAP_SHARE if family.attention else HEAP_SHARE)) + HEAP_BYTES + swept
-
-    def device_temporaries_bytes(self) -> int:
-        """The same in device memory."""
-        return self.temporaries_bytes()
+        return int(most * (ATTENTION_HEAP_SHARE if family.attention else HEAP_SHARE)) + HEAP_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
