@@ -42,11 +42,8 @@ SCORES, DESTINATION_SCORES = 4, 8
 PYG_ARRAYS = 6
 """Arrays of one row per edge that a convolution of PyG's and its gradient hold at most."""
 
-HEAP_SHARE = 1.15
-"""What the allocator keeps of freed temporaries, over what is in use (measured)."""
-
-ATTENTION_HEAP_SHARE = 1.4
-"""The same of attention, whose small arrays lie between its large ones (measured: up to 1.37)."""
+HEAP_SHARE = 1.4
+"""What the allocator keeps of freed temporaries, over what is in use (measured: up to 1.37, arrays of a few MiB)."""
 
 HEAP_BYTES = 8 << 20
 """What it keeps of small ones in all cases, and the libraries' own (measured: 4 MiB in 32 parts of 600 rows)."""
@@ -265,7 +262,7 @@ class RegatherProgram(Program):
                 wider = max(layer.d_in, layer.d_out, layer.exchanged)
                 block += edges * PYG_ARRAYS * wider * self.itemsize
             most = max(most, int(np.max((wide + own) * self.itemsize + block)))
-        return int(most * (ATTENTION_HEAP_SHARE if family.attention else HEAP_SHARE)) + HEAP_BYTES
+        return int(most * HEAP_SHARE) + HEAP_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
