@@ -4,6 +4,7 @@
 """
 
 import lab
+import torch
 
 from grinnder_cli.config.schema import RunConfig
 
@@ -29,6 +30,17 @@ def assert_same(
     assert loss < LIMIT, (case, "loss", loss)
     assert gradient < limit, (case, "gradient", gradient)
     seen.append((loss, gradient, limit == LIMIT))
+
+
+def assert_same_state(got: lab.Outcome, want: lab.Outcome, cfg: RunConfig) -> None:
+    """Names, types, shapes and values of all parameters and statistics after the last epoch."""
+    assert got.weights.keys() == want.weights.keys()
+    for name, tensor in want.weights.items():
+        assert got.weights[name].dtype == tensor.dtype and got.weights[name].shape == tensor.shape
+        # Adam makes steps of the noise in a gradient that is 0; a running mean follows the bias before it.
+        noise = name in without_gradient(cfg) or (cfg.model.norm == "batch" and name.endswith("running_mean"))
+        most = {"rtol": 1e-7, "atol": 1e-5 if noise else 1e-7}
+        assert torch.allclose(got.weights[name].double(), tensor.double(), **most), name
 
 
 def gradient_error(got: lab.Outcome, want: lab.Outcome, cfg: RunConfig) -> float:

@@ -7,7 +7,7 @@ import awkward_graph
 import lab
 import pytest
 import torch
-from exact import BIAS, assert_same
+from exact import BIAS, assert_same, assert_same_state
 
 from grinnder_cli.cache import POLICIES
 from grinnder_cli.commands.plan import describe
@@ -92,8 +92,7 @@ def equals_pyg(path, tmp_path, model, shape, method, parts, epochs):
     cfg = lab.config(path, tmp_path, method=method, **common)
     got, (want, _) = lab.run(cfg), lab.plain(cfg)
     assert_same(got, want, cfg, parts)
-    for name, tensor in want.weights.items():
-        assert torch.allclose(got.weights[name].double(), tensor.double(), rtol=1e-7, atol=1e-9), name
+    assert_same_state(got, want, cfg)
     if method != "snapshot":
         assert got.measured == got.prepared.plan.total
 
