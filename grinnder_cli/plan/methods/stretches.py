@@ -1,4 +1,7 @@
-"""Stretches: rows of Local_l that a visit of method=pull computes at once, and what that takes beside its buffers."""
+"""Stretches: rows of Local_l that a visit computes at once, and what that takes beside its buffers.
+
+Methods by whole layers take in stretches what is row-wise around a norm of all rows.
+"""
 
 from collections.abc import Iterator
 
