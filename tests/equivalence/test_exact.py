@@ -1,6 +1,7 @@
 """A planned epoch equals plain PyG autograd on the whole graph."""
 
 import lab
+import numpy as np
 import pytest
 import torch
 from exact import assert_same
@@ -40,6 +41,20 @@ def test_other_methods_train_the_same_model(graph, tmp_path, method):
     name, layout = method
     cfg = lab.config(graph, tmp_path, parts=1, epochs=20, method=name, format=layout, residual=True, hidden=11)
     got, (want, _) = lab.run(cfg), lab.plain(cfg)
+    assert_same(got, want, cfg)
+
+
+@pytest.mark.parametrize("method", ["pull", "regather"])
+def test_parts_without_a_training_node(graph, tmp_path, method):
+    """A mean over no rows is no number: 7 of 8 parts have no target, and count for nothing."""
+    path = tmp_path / "one.npz"
+    with np.load(graph) as arrays:
+        masks = {"train_mask": np.arange(60) == 7, "val_mask": arrays["val_mask"], "test_mask": arrays["test_mask"]}
+        masks["val_mask"][7] = masks["test_mask"][7] = False
+        np.savez(path, **{**arrays, **masks})
+    cfg = lab.config(path, tmp_path, parts=8, epochs=5, method=method, storage="memory")
+    got, (want, _) = lab.run(cfg), lab.plain(cfg)
+    assert np.isfinite(got.losses).all()
     assert_same(got, want, cfg)
 
 
