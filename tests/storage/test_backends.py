@@ -70,6 +70,24 @@ def test_prepared_file(opened, kind, tmp_path):
         backend.open(tmp_path / "no-such-file")
 
 
+@pytest.mark.skipif(
+    os.environ.get("GRINNDER_FULL_MATRIX") != "1", reason="takes 2.6 GiB; GRINNDER_FULL_MATRIX=1 makes it"
+)
+def test_one_chunk_of_more_than_2_gib(opened, kind, tmp_path):
+    """2.7 million rows of 256 float32, most of them a hole of the file; marks lie where 32 bits would end."""
+    nbytes = padded(2_700_000 * 256 * 4)
+    marks = (0, (1 << 31) - BLOCK, 1 << 31, nbytes - BLOCK)
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(nbytes)
+        for number, at in enumerate(marks, start=1):
+            file.seek(at)
+            file.write(bytes([number]) * BLOCK)
+    backend, back = opened(kind), aligned(nbytes)
+    assert read(backend, backend.open(tmp_path / "sparse"), 0, back) == nbytes
+    assert [int(back[at]) for at in marks] == [1, 2, 3, 4]
+    assert int(np.count_nonzero(back)) == len(marks) * BLOCK
+
+
 def test_past_the_end(opened, kind, tmp_path):
     """A read that the file cannot serve is short, and says where."""
     (tmp_path / "short").write_bytes(bytes(2 * BLOCK))
