@@ -42,7 +42,7 @@ class Attention:
         if not p or not self._visit.step.train:
             return None
         side, ids = self._visit.sizes.side(self._visit.step.exchanged), self._nodes.id
-        stream = self._model.stream(self._model.spec.layer(layer), self._model.drawn(self._epoch), kind=1)
+        stream = self._model.spec.stream(layer, self._model.drawn(self._epoch), kind=1)
         there = None if halo is None else self._visit.field(f"ids_{side}", "id")
         return EdgeDropout(
             p=p, seed=self._model.seed, stream=stream, rows=ids, own=ids, halo=there, added=self._model.epoch_word

@@ -117,7 +117,7 @@ class Model(torch.nn.Module, ABC):
             scale=scale,
             ids=ids,
             seed=self.seed,
-            stream=self.stream(layer, self.drawn(epoch)),
+            stream=self.spec.stream(layer.index, self.drawn(epoch)),
             added=self.epoch_word if train else None,
             p=self.spec.dropout if train else 0.0,
             both=both,
@@ -128,16 +128,12 @@ class Model(torch.nn.Module, ABC):
         """Take the epoch of dropout from memory from now on, so that a recorded call serves every epoch."""
         if self.epoch_word is None:
             self.epoch_word = torch.zeros(1, dtype=torch.int32, device=next(self.parameters()).device)
-        word = 2 * epoch * self.spec.depth % 2**32
+        word = self.spec.stream(1, epoch)
         self.epoch_word.fill_(word - 2**32 if word >= 2**31 else word)
 
     def drawn(self, epoch: int) -> int:
         """The epoch that goes into a call's key: 0 where memory holds what is to be added."""
         return epoch if self.epoch_word is None else 0
-
-    def stream(self, layer: LayerSpec, epoch: int, kind: int = 0) -> int:
-        """Second word of dropout's key (method.md, section 7): kind 0 of features, 1 of attention."""
-        return (2 * (epoch * self.spec.depth + layer.index - 1) + kind) % 2**32
 
     # ------------------------------------------------------------------ the whole model, as PyG computes it
     def forward(self, x: Tensor, adjacency: tuple, epoch: int) -> Tensor:
@@ -161,7 +157,7 @@ class Model(torch.nn.Module, ABC):
             m = m if norm is None else norm(m)
             h = act(m + h if layer.residual else m)
             if self.training and self.spec.dropout:
-                h = dropout(h, ids, seed=self.seed, stream=self.stream(layer, epoch), p=self.spec.dropout)
+                h = dropout(h, ids, seed=self.seed, stream=self.spec.stream(layer.index, epoch), p=self.spec.dropout)
         raise AssertionError("a model has at least one layer")
 
     def convolve(self, layer: LayerSpec, h: Tensor, adjacency: tuple, epoch: int) -> Tensor:

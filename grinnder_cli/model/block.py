@@ -69,6 +69,6 @@ class BlockLayer(Protocol):
         """[m, d_in] -> [n, d_out].
 
         Args:
-            stream: second word of dropout's key for the layer (`Model.stream`); None in evaluation.
+            stream: second word of dropout's key for the layer (`ModelSpec.stream`); None in evaluation.
         """
         ...

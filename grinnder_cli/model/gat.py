@@ -57,7 +57,7 @@ class GAT(Model):
         conv.mask = None
         if self.training and p:
             (src, dst), rank = self._edges
-            stream = self.stream(layer, epoch, kind=1)
+            stream = self.spec.stream(layer.index, epoch, kind=1)
             keep = keep_edges(src, dst, rank, layer.heads, seed=self.seed, stream=stream, p=p)
             conv.mask = keep.to(h.device, h.dtype) / (1 - p)
         return conv(h, *adjacency)

@@ -83,7 +83,7 @@ class Layered:
         self.module.train(train)
         with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
             torch.manual_seed(
-                hash((self.seed, self._stream(index, epoch), int(ids[0]))) % 2**63
+                hash((self.seed, self.spec.stream(index, epoch), int(ids[0]))) % 2**63
             )  # whole numbers: the same in every process
             return self._layer(index, x, block, ids, epoch, train)
 
@@ -96,13 +96,9 @@ class Layered:
             z = self.sweeps[index - 1].normalise(z) if train else self.sweeps[index - 1].apply(z, False)
         return self.activate(index, z, x[: block.rows] if layer.residual else None, ids, epoch, train)
 
-    def _stream(self, index: int, epoch: int) -> int:
-        """Second word of dropout's key."""
-        return 2 * (epoch * self.spec.depth + index - 1) % 2**32
-
     def convolve(self, index: int, x: Tensor, block: Block, epoch: int, train: bool) -> Tensor:
         """The convolution of layer `index` alone: [m, d_in] -> [n, d_out]."""
-        return self.convs[index - 1](x, block, self._stream(index, epoch) if train else None)
+        return self.convs[index - 1](x, block, self.spec.stream(index, epoch) if train else None)
 
     def activate(self, index: int, z: Tensor, skip: Tensor | None, ids: Tensor, epoch: int, train: bool) -> Tensor:
         """What follows the convolution of layer `index` but the last: [n, d_out] -> [n, d_out].
@@ -111,7 +107,7 @@ class Layered:
             z: normalised, where the norm is of all rows.
             skip: the residual's rows [n, d_out], or None.
         """
-        layer, norm, stream = self.spec.layer(index), self.norms[index - 1], self._stream(index, epoch)
+        layer, norm, stream = self.spec.layer(index), self.norms[index - 1], self.spec.stream(index, epoch)
         p = self.spec.dropout if train else 0.0
         if isinstance(self.act, str) and (norm is None or _is_plain(norm, layer.d_out)):
             affine = {} if norm is None else {"gamma": norm.weight, "beta": norm.bias, "eps": norm.eps}

@@ -118,6 +118,10 @@ class ModelSpec:
     def depth(self) -> int:
         return len(self.layers)
 
+    def stream(self, index: int, epoch: int, kind: int = 0) -> int:
+        """Second word of dropout's key in layer `index` (method.md, section 7): kind 0 of features, 1 of attention."""
+        return (2 * (epoch * self.depth + index - 1) + kind) % 2**32
+
     @property
     def widest(self) -> int:
         """The widest row any stage handles."""
