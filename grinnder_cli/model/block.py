@@ -65,10 +65,10 @@ def by_column(indptr: Tensor, indices: Tensor, columns: int) -> tuple[Tensor, Te
 class BlockLayer(Protocol):
     """A convolution on a block; its parameters belong to the model."""
 
-    def __call__(self, x: Tensor, block: Block, stream: int | None) -> Tensor:
+    def __call__(self, x: Tensor, block: Block, epoch: int | None) -> Tensor:
         """[m, d_in] -> [n, d_out].
 
         Args:
-            stream: second word of dropout's key for the layer (`ModelSpec.stream`); None in evaluation.
+            epoch: counted from 0, of which dropout is drawn; None in evaluation.
         """
         ...

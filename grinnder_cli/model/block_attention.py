@@ -28,14 +28,14 @@ class AttentionOnBlock:
     def __init__(self, model: GAT, layer: LayerSpec) -> None:
         self._model, self._layer = model, layer
 
-    def __call__(self, x: Tensor, block: Block, stream: int | None) -> Tensor:
+    def __call__(self, x: Tensor, block: Block, epoch: int | None) -> Tensor:
         """[m, d_in] -> [n, d_out]."""
         index, p = self._layer.index, self._model.spec.attention_dropout
         dropout = None
-        if stream is not None and p:
+        if epoch is not None and p:
             assert block.ids is not None, "attention dropout is drawn by the ids of both ends"
-            own = block.ids[: block.rows]
-            dropout = EdgeDropout(p=p, seed=self._model.seed, stream=stream + 1, rows=own, own=block.ids)
+            own, stream = block.ids[: block.rows], self._model.spec.stream(index, epoch, kind=1)
+            dropout = EdgeDropout(p=p, seed=self._model.seed, stream=stream, rows=own, own=block.ids)
         y = x @ self._model.weight(index).t()
         z = _Attend.apply(y, *self._model.attention(index), block, dropout)
         c, bias = self._model.receive(self._layer, z, None, late=False)

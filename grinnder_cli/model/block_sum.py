@@ -53,7 +53,7 @@ class SumOnBlock:
     def __init__(self, model: Model, layer: LayerSpec) -> None:
         self._model, self._layer, self._late = model, layer, not layer.transform_first
 
-    def __call__(self, x: Tensor, block: Block, stream: int | None) -> Tensor:
+    def __call__(self, x: Tensor, block: Block, epoch: int | None) -> Tensor:
         index = self._layer.index
         own, root = x[: block.rows], self._model.root_weight(index)
         z = aggregate(x if self._late else x @ self._model.weight(index).t(), block)

@@ -38,7 +38,7 @@ class PygOnBlock:
     def __init__(self, conv: torch.nn.Module) -> None:
         self._conv = conv
 
-    def __call__(self, x: Tensor, block: Block, stream: int | None) -> Tensor:
+    def __call__(self, x: Tensor, block: Block, epoch: int | None) -> Tensor:
         return self._conv((x, x[: block.rows]), block.edge_index())
 
 
@@ -98,7 +98,7 @@ class Layered:
 
     def convolve(self, index: int, x: Tensor, block: Block, epoch: int, train: bool) -> Tensor:
         """The convolution of layer `index` alone: [m, d_in] -> [n, d_out]."""
-        return self.convs[index - 1](x, block, self.spec.stream(index, epoch) if train else None)
+        return self.convs[index - 1](x, block, epoch if train else None)
 
     def activate(self, index: int, z: Tensor, skip: Tensor | None, ids: Tensor, epoch: int, train: bool) -> Tensor:
         """What follows the convolution of layer `index` but the last: [n, d_out] -> [n, d_out].
