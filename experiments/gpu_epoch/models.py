@@ -32,19 +32,33 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=9, help="of rows in memory")
     parser.add_argument("--commit", help="what is measured, where git cannot tell (a copy of the tree)")
+    parser.add_argument("--prepare", action="store_true", help="make the stores in --work, and nothing else")
     parser.add_argument("--device", default="cuda", help="cpu: try the script without a GPU")
     arguments = parser.parse_args()
-    run.carry_out(arguments, [SECTIONS[name] for name in arguments.only])
+    if arguments.prepare:
+        for section in arguments.only:
+            prepared(arguments, section)
+    else:
+        run.carry_out(arguments, [SECTIONS[name] for name in arguments.only])
 
 
 def prepared(arguments: argparse.Namespace, section: str) -> list[str]:
-    """The keys of a section's graph, its stores made."""
+    """The keys of a section's graph, its stores made: operators differ from model to model, A_hat X is pull's alone."""
     work = arguments.work / section
-    work.mkdir(exist_ok=True)
+    work.mkdir(parents=True, exist_ok=True)
     nodes = arguments.nodes // SHARES[section]
     sized = argparse.Namespace(**vars(arguments) | {"nodes": nodes})
     common = run.keys(sized, work, run.made("products", sized, work))
     run.grinnder("partition", [*common, f"parts={arguments.parts}"])
+    new = [m for m in arguments.models if section != "pyg" and not (work / f"{m}.prepared").exists()]
+
+    def make(model: str) -> None:
+        words = words_of(common, model, "pull", arguments.parts)
+        run.grinnder("train", [*words, "epochs=1", "memory.host=24GiB"])
+        (work / f"{model}.prepared").touch()
+
+    with ThreadPoolExecutor(max(len(new), 1)) as pool:
+        list(pool.map(make, new))
     return common
 
 
@@ -52,16 +66,9 @@ def words_of(common: list[str], model: str, method: str, parts: int) -> list[str
     return [*common, f"model={model}", *MODELS[model], f"method={method}", f"parts={parts}"]
 
 
-def warmed(rows: dict[str, list[str]]) -> None:
-    """Make the stores that rows need: operators differ from model to model, A_hat X is pull's alone."""
-    with ThreadPoolExecutor(len(rows)) as pool:
-        list(pool.map(lambda words: run.grinnder("train", [*words, "epochs=1", "memory.host=24GiB"]), rows.values()))
-
-
 def host(arguments: argparse.Namespace, result: dict) -> None:
     """Layer tensors in host memory; the device has room for two visits and the topology."""
     common = prepared(arguments, "host")
-    warmed({model: words_of(common, model, "pull", arguments.parts) for model in arguments.models})
     for model in arguments.models:
         for method in arguments.methods:
             words = words_of(common, model, method, arguments.parts)
@@ -76,16 +83,15 @@ def disk(arguments: argparse.Namespace, result: dict) -> None:
     """Layer tensors on the disk."""
     common = prepared(arguments, "disk")
     few = [word for word in common if not word.startswith(("epochs=", "eval_every="))]
-    warmed({model: words_of(few, model, "pull", arguments.parts) for model in arguments.models})
     for model in arguments.models:
         rows = {}
-        for method in arguments.methods:
+        for method in METHODS:  # whatever is asked for, so that rows measured apart have the same memory
             words = words_of(few, model, method, arguments.parts)
             words += ["epochs=4", "eval_every=4"] if method == "pull" else ["epochs=2", "eval_every=2"]
             rows[method] = [*words, f"memory.device={run.with_topology(words)}"]
         most = max(json.loads(run.grinnder("plan", words))["min_host_bytes"] for words in rows.values())
-        for method, words in rows.items():
-            small = [*words, f"memory.host={most + most // 2}", "storage.verify=off"]
+        for method in arguments.methods:
+            small = [*rows[method], f"memory.host={most + most // 2}", "storage.verify=off"]
             name = f"{model}, {method}, on disk"
             run.measure(name, small, arguments, result, check=False, warm_up=int(method == "pull"))
 

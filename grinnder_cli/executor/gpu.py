@@ -65,6 +65,10 @@ class Gpu(Protocol):
         """Copy device bytes to the host, on OUT."""
         ...
 
+    def zero(self, out: np.ndarray) -> None:
+        """Fill pinned host memory with zeros, on OUT."""
+        ...
+
     def regather(self, segments: Sequence[Segment], row_bytes: int, rows: Tensor, out: Tensor, stream: str) -> None:
         """`out[first + i] = source[rows[first + i]]` of every segment, on GATHER or COMPUTE."""
         ...
@@ -151,6 +155,9 @@ class CudaGpu:
 
     def download(self, out: np.ndarray, source: Tensor) -> None:
         cuda.copy(out.ctypes.data, source.data_ptr(), out.nbytes, self._handles[OUT])
+
+    def zero(self, out: np.ndarray) -> None:
+        cuda.zero(out.ctypes.data, out.nbytes, self._handles[OUT])
 
     def regather(self, segments: Sequence[Segment], row_bytes: int, rows: Tensor, out: Tensor, stream: str) -> None:
         _, sources, first, count = zip(*segments, strict=True)

@@ -129,6 +129,16 @@ class LayerDeviceVisit(LayerRows, DeviceVisit):
         """A snapshot lies where the next but one visit's inputs go: it leaves through a buffer."""
         return super()._directly(action) and action.chunk.tensor != self._snapshot
 
+    def _zero(self, buffer: Buffer) -> None:
+        """Over the bus, which is several times as fast as one thread of the processor, and does not hold it up."""
+        if buffer.pinned < len(buffer.array):
+            super()._zero(buffer)
+            return
+        self._behind_readers(buffer)
+        self.gpu.zero(buffer.array)
+        self.device.d2h_bytes += len(buffer.array)
+        self._mark_filled(buffer)
+
     def _add(self, chunk: Chunk, buffer: Buffer) -> None:
         rows, grad = self._grad_of(chunk.part)
         nbytes = grad.numel() * grad.element_size()

@@ -69,8 +69,7 @@ class LayerRows(Visit):
             self.host.output(action._replace(do=Do.STORE), buffer)
         else:
             buffer = self.host.pool.take(padded(action.nbytes))
-            buffer.quiesce()
-            buffer.array[:] = 0
+            self._zero(buffer)
             self._add(action.chunk, buffer)
             self.host.output(action, buffer)
 
@@ -78,6 +77,10 @@ class LayerRows(Visit):
         buffer = self.host.pool.take(padded(action.nbytes))
         self.host.wait([self.host.load(action.chunk, buffer)])
         return buffer
+
+    def _zero(self, buffer: Buffer) -> None:
+        buffer.quiesce()
+        buffer.array[:] = 0
 
     @abstractmethod
     def _add(self, chunk: Chunk, buffer: Buffer) -> None:

@@ -219,6 +219,12 @@ def copy(dst: int, src: int, nbytes: int, stream: int | None = None) -> None:
     _check(native, code, "copy")
 
 
+def zero(address: int, nbytes: int, stream: int | None = None) -> None:
+    """Fill the device's memory, or pinned host memory, with zeros."""
+    native = _library()
+    _check(native, native.lib.grinnder_cuda_zero(native.address(address), nbytes, _stream(native, stream)), "zero")
+
+
 def host_register(address: int, nbytes: int) -> bool:
     """Pin memory that was allocated elsewhere, for every device; False where the system refuses."""
     native = _library()

@@ -159,12 +159,17 @@ def bus_bytes(program: Program, step: Step, access: Access) -> int:
     return int(rows) * program.tensors[name].width * itemsize
 
 
+def _zeros(access: Access) -> int:
+    """Bytes that go down, and only down, before rows are added to a chunk's new content: whole blocks of zeros."""
+    return padded(access.nbytes) if access.mode is Mode.BEGIN else 0
+
+
 def bus_traffic(program: Program) -> tuple[int, int]:
     """(to the device, from it) bytes that an epoch moves on the bus; rows that kernels read counted once."""
     steps = program.unit(program.first + 1).steps
     up = sum(bus_bytes(program, step, access) for step in steps for access in step.reads)
     up += sum(bus_bytes(program, step, access) for step in steps for access in step.writes if access.mode in ADDING)
-    return up, sum(bus_bytes(program, step, access) for step in steps for access in step.writes)
+    return up, sum(bus_bytes(program, step, access) + _zeros(access) for step in steps for access in step.writes)
 
 
 def bus_load(program: Program, *, overlapped: bool) -> int:
@@ -189,7 +194,7 @@ def bus_load(program: Program, *, overlapped: bool) -> int:
                 up += moved
             for access in step.writes:
                 moved = bus_bytes(program, step, access)
-                down += moved + (COPY_BYTES if access.mode is Mode.SEND else 0)
+                down += moved + _zeros(access) + (COPY_BYTES if access.mode is Mode.SEND else 0)
                 if access.mode in ADDING:
                     rows += moved
                     up += moved
@@ -204,7 +209,7 @@ def _candidates(program: Program, phases: list[list[Step]]) -> list[Chunk]:
     for step in steps:
         for access in (*step.reads, *step.writes):
             name = access.chunk.tensor
-            saved[name] = saved.get(name, 0) + bus_bytes(program, step, access)
+            saved[name] = saved.get(name, 0) + bus_bytes(program, step, access) + _zeros(access)
     groups: dict[str, int] = {}
     for name, nbytes in saved.items():
         groups[_group(name)] = groups.get(_group(name), 0) + nbytes

@@ -231,7 +231,7 @@ int result(cudaError_t error) {
 
 }  // namespace grinnder
 
-GRINNDER_EXPORT int grinnder_cuda_version(void) { return 3; }
+GRINNDER_EXPORT int grinnder_cuda_version(void) { return 4; }
 
 GRINNDER_EXPORT int grinnder_cuda_devices(void) {
     int driver = 0, count = 0;
@@ -260,6 +260,12 @@ GRINNDER_EXPORT int grinnder_cuda_copy(void *dst, const void *src, uint64_t nbyt
     if (!dst || !src) return -EINVAL;
     return grinnder::result(
         cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)));
+}
+
+GRINNDER_EXPORT int grinnder_cuda_zero(void *p, uint64_t n, void *stream) {
+    if (n == 0) return 0;
+    if (!p) return -EINVAL;
+    return grinnder::result(cudaMemsetAsync(p, 0, n, static_cast<cudaStream_t>(stream)));
 }
 
 GRINNDER_EXPORT int grinnder_cuda_regather(int32_t segments, const void *const *source, const int64_t *first,

@@ -102,6 +102,9 @@ class LazyGpu:
     def download(self, out: np.ndarray, source: torch.Tensor) -> None:
         self._queue(OUT, lambda: np.copyto(out, source.numpy()))
 
+    def zero(self, out: np.ndarray) -> None:
+        self._queue(OUT, lambda: out.fill(0))
+
     def regather(self, segments, row_bytes: int, rows: torch.Tensor, out: torch.Tensor, stream: str) -> None:
         def work() -> None:
             target = out.view(-1, row_bytes)

@@ -1,4 +1,4 @@
-"""`cuda.add_rows`: rows added to rows of device memory and of pinned host memory."""
+"""`cuda.add_rows` and `cuda.zero`, in device memory and in pinned host memory."""
 
 import numpy as np
 import pytest
@@ -31,3 +31,14 @@ def test_rows_that_are_not_aligned():
     target, values = torch.zeros(41, device="cuda")[1:], torch.ones(10, 4, device="cuda")
     cuda.add_rows(target.data_ptr(), None, values)
     assert torch.equal(target.cpu(), torch.ones(40))
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 4096, 5 << 20])
+def test_zero(nbytes):
+    for memory in (
+        torch.ones(nbytes + 9, dtype=torch.uint8).pin_memory(),
+        torch.ones(nbytes + 9, dtype=torch.uint8).cuda(),
+    ):
+        cuda.zero(memory.data_ptr() + 3, nbytes)
+        torch.cuda.synchronize()
+        assert int(memory.sum()) == 9 and not memory[3 : 3 + nbytes].any()
