@@ -7,7 +7,7 @@ from grinnder_cli import _lib
 from grinnder_cli._lib import NativeLibrary
 
 CPU_INTERFACE = 4
-CUDA_INTERFACE = 3
+CUDA_INTERFACE = 4
 
 
 @functools.cache
