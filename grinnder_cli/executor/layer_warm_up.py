@@ -81,9 +81,11 @@ def _normalise(stages: LayerStages, layer: LayerSpec, x: Tensor, block: Block, n
 
 
 def _exchange(gpu: Gpu, dtype: torch.dtype) -> None:
-    """As rows are gathered, and gradients added to them."""
+    """As rows and their scales are gathered, and gradients added to rows."""
     source = torch.ones(2, 4, dtype=dtype, device=gpu.device)
     raw, rows = source.view(torch.uint8), torch.arange(2, dtype=torch.int32, device=gpu.device)
+    scale = source[:, 0].contiguous()
+    torch.cat([scale, torch.index_select(scale, 0, rows)])
     target = torch.zeros_like(raw)
     gpu.regather([Segment(raw, raw.data_ptr(), 0, 2)], raw.shape[1], rows, target.view(-1), COMPUTE)
     gpu.add_rows(raw.view(-1), raw.data_ptr(), rows, target.view(dtype), COMPUTE)

@@ -1,5 +1,6 @@
 """method=regather and hongtu on a real GPU: plain PyG's model, whatever stays where, bytes as foretold."""
 
+import gc
 from dataclasses import replace
 
 import lab
@@ -77,6 +78,8 @@ def test_weights_do_not_depend_on_memory(graph, tmp_path, monkeypatch, method, s
 def test_peak_memory_is_within_the_plan(tmp_path, method):
     path = lab.hard_graph(tmp_path / "g.npz", nodes=60_000, edges=900_000, features=64, dtype="float32", weighted=False)
     cfg = with_device(cuda(path, tmp_path, parts=4, epochs=3, hidden=128, method=method), 0.3)
-    torch.cuda.empty_cache()  # what earlier tests left counts as reserved
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()  # by earlier tests, whose graphs keep their pools
     got = lab.run(cfg)
-    assert max(got.device_peaks) <= got.prepared.plan.device.budget
+    assert max(got.device_peaks) - before <= got.prepared.plan.device.budget
