@@ -24,19 +24,15 @@ class Linear:
         self._visit, self._nodes, self._stages = visit, nodes, stages
 
     def receive(self, own: Tensor, halo: Tensor | None) -> Tensor:
-        """Z_l of own rows, from Y_l of own and halo rows."""
+        """Sums over the edges of own rows, from Y_l of own and halo rows."""
         visit, layer = self._visit, self._visit.step.layer
-        z = self._sum(own, halo, self._nodes.receive, visit.out(f"z{layer}"))
-        root = visit.input(f"r{layer}")
-        return z if root is None else z.add_(root)
+        return self._sum(own, halo, self._nodes.receive, visit.out(f"z{layer}"))
 
     def pull(self, own: Tensor, halo: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """(dY_l, own rows of dZ_l where a root weight made a share of Z_l) from dZ_l as `sink` made it."""
         stages = self._stages
         dy = self._sum(own, halo, None, None)
-        if not stages.spec.family.root or stages.spec.layer(self._visit.step.layer).late(stages.ax):
-            return dy, None
-        return dy, own
+        return dy, own if stages.spec.sends_root(self._visit.step.layer, stages.ax) else None
 
     def sink(self, layer: int) -> Sink | None:
         """Where the visit's dZ_layer goes; None where it hands none on."""

@@ -21,7 +21,7 @@ class Aggregation(Protocol):
     """The only step that reads other parts."""
 
     def receive(self, own: Tensor, halo: Tensor | None) -> Tensor:
-        """Z_l of own rows, from Y_l of own and halo rows."""
+        """Z_l of own rows but for a root weight's share, from Y_l of own and halo rows."""
         ...
 
     def pull(self, own: Tensor, halo: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -89,7 +89,11 @@ class _Pull:
         if not self.step.aggregates:
             return self.visit.need("ax")
         own, halo = self.visit.operand()
-        return self.aggregation.receive(self._computed() if own is None else own, halo)
+        root = self.visit.input(f"r{self.step.layer}")
+        if own is None:
+            own, root = self._computed()
+        z = self.aggregation.receive(own, halo)
+        return z if root is None else z.add_(root)
 
     def _kept(self, layer: int) -> Tensor:
         """Z_l where it was kept."""
@@ -100,16 +104,19 @@ class _Pull:
         """h_{layer-1}, where Local_layer takes it too."""
         return entered(self.visit, self.stages, layer)
 
-    def _computed(self) -> Tensor:
-        """Own rows of what is aggregated, as the visit that handed on its packs computed them [n, W]."""
-        below, visit, stages = self.step.layer - 1, self.visit, self.stages
-        own = visit.scratch(stages.spec.layer(self.step.layer).exchanged)
-        if below:
+    def _computed(self) -> tuple[Tensor, Tensor | None]:
+        """Own rows of what is aggregated [n, W], as the visit that handed on its packs computed them, and the root
+        weight's share of what is received [n, d_out]."""
+        layer, visit, stages = self.step.layer, self.visit, self.stages
+        of = stages.spec.layer(layer)
+        own = visit.scratch(of.exchanged)
+        root = visit.scratch(of.d_out) if stages.spec.sends_root(layer, stages.ax) else None
+        if layer > 1:
             ax, train = visit.need("ax"), self.step.train
-            stages.forward(below, ax, self._before(below), self.nodes, self.epoch, train, None, own, None)
+            stages.forward(layer - 1, ax, self._before(layer - 1), self.nodes, self.epoch, train, None, own, root)
         else:
-            stages.enter(visit.need("x"), self.nodes, own, None)
-        return own
+            stages.enter(visit.need("x"), self.nodes, own, root)
+        return own, root
 
     # ------------------------------------------------------------------ backward
     def backward(self) -> None:

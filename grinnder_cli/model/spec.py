@@ -148,6 +148,10 @@ class ModelSpec:
         layer = self.layer(index)
         return layer.residual or (self.family.root and layer.late(ax))
 
+    def sends_root(self, index: int, ax: bool) -> bool:
+        """A root weight's share of Z_l is made with Y_l, of h_{l-1}, which Local_l then need not read."""
+        return self.family.root and not self.layer(index).late(ax)
+
 
 def describe(config: RunConfig, num_features: int, num_classes: int) -> ModelSpec:
     """The model that `config` names, for a dataset of `num_features` and `num_classes`."""

@@ -72,24 +72,23 @@ def work_of(program: Program, step: Step) -> Work:
         if backward:
             work.norm_grads.append(size)
 
-    def send(index: int, times: int = 1) -> None:
+    def send(index: int, times: int = 1, *, root: bool = True) -> None:
         spec = model.layer(index)
         if spec.transform_first:
-            root = family.root and not spec.late(program.ax)
-            product(spec.d_in, spec.exchanged, times * (1 + root))
+            product(spec.d_in, spec.exchanged, times * (1 + (root and model.sends_root(index, program.ax))))
         elif times == 1:
             work.passes += 2 * rows * spec.d_in * item
 
-    def forward_to(index: int) -> None:
-        """Everything between two aggregations, ending in Y_index."""
+    def forward_to(index: int, *, root: bool = True) -> None:
+        """Everything between two aggregations, ending in Y_index and, if `root`, a root weight's share of Z_index."""
         if index > 1:
             local(index - 1, False)
         else:
             work.passes += 2 * rows * model.layer(1).d_in * item
-        send(index)
+        send(index, root=root)
 
     if step.op in (Op.ENTER, Op.FORWARD):
-        forward_to(layer + 1)
+        forward_to(layer + 1, root=f"y{layer + 1}" not in program.recomputed)
     elif step.op is Op.MEASURE:
         receive(layer, False)
         work.passes += 3 * rows * model.layer(layer).d_out * item

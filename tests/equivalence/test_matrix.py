@@ -98,3 +98,16 @@ def test_uneven_parts(tmp_path, graph):
     got = lab.run(cfg)
     assert lab.gradient_error(got, whole) < 1e-9
     assert got.measured == got.prepared.plan.total
+
+
+@pytest.mark.parametrize("ax, hidden, norm", [("on", 33, "layer"), ("off", 7, "layer"), ("on", 33, "batch")])
+def test_a_root_weights_share_is_computed_again_too(graph, tmp_path, ax, hidden, norm):
+    common = {"model": "sage", "parts": 5, "hidden": hidden, "ax": ax, "norm": norm, "dropout": 0.5}
+    common |= {"epochs": 3, "exchange": "pack", "cache": "none"}
+    kept, again = (lab.run(lab.config(graph, tmp_path, recompute=how, **common)) for how in ("off", "on"))
+    assert lab.same_weights(again, kept) and again.losses == kept.losses
+    share = "r2" if ax == "on" else "r1"
+    assert share in kept.prepared.plan.program.tensors and share not in again.prepared.plan.program.tensors
+    for outcome in (kept, again):
+        assert outcome.measured == outcome.prepared.plan.total
+    assert again.measured.write_bytes < kept.measured.write_bytes

@@ -1,8 +1,9 @@
 """method=pull: steps of an epoch in which only the sparse operator crosses parts.
 
 Source: method.md sections 1, 2 and 5. Tensor names: `y2` is Y_2, `dz2` is dZ_2, `y2.in` the
-inboxes Y_2 travels through; `c2` is h_1 where layer 2 reads it again, `r2` a root weight's share of Z_2, `g2` the
-gradient behind layer 2's batch norm; `nodes`, `topo_*`, `send_*`, `recv_*`, `ids_*`, `x`, `ax` are constants.
+inboxes Y_2 travels through; `c2` is h_1 where layer 2 reads it again, `r2` a root weight's share of Z_2 (where Y_2 is
+computed again, so is that), `g2` the gradient behind layer 2's batch norm; `nodes`, `topo_*`, `send_*`, `recv_*`,
+`ids_*`, `x`, `ax` are constants.
 Attention: `q2` is (Q | q | d | lse) of layer 2, a block each, and a row of `dz2` is (dO | d, lse, delta | dd).
 `_in` belongs to the forward operator (rows read their in-neighbours), `_out` to its transpose.
 """
@@ -83,7 +84,7 @@ class PullProgram(PullMemory):
 
     def _roots(self, layer: int) -> bool:
         """A root weight's share of Z_layer is made where Y_layer is, and waits for it."""
-        return self.model.family.root and not self.model.layer(layer).late(self.ax)
+        return self.model.sends_root(layer, self.ax) and f"y{layer}" not in self.recomputed
 
     # ------------------------------------------------------------------ epochs
     def _steps(self, parity: int, first: bool, last: bool, evaluate: bool) -> tuple[tuple[Step, ...], int]:
@@ -142,6 +143,8 @@ class PullProgram(PullMemory):
         if step.op is Op.BACKWARD and heads:  # (y | s), own (dO | d, lse, delta | dd), (dy | ds)
             return (width + heads, width + 4 * heads, width + heads), (width + 3 * heads,)
         own = () if f"z{step.layer}" in written else (width,)
+        if step.exchanged in self.recomputed and self.model.sends_root(step.layer, self.ax):
+            own = (*own, of.d_out)
         if not heads:
             return own, ()
         if f"q{step.layer}" not in written:
