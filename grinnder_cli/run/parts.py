@@ -1,8 +1,8 @@
 """parts=auto: the fewest parts whose visits fit, and more where that moves clearly fewer bytes.
 
 Powers of two, from 1. A number that cannot fit however well the graph is cut is passed over without cutting it. Once
-parts fit, sizes of twice and four times as many are assumed, with the share of a random partition's halo that the parts
-made show; the graph is cut again only where the plan foresees that it pays.
+parts fit, sizes of more are assumed, with the share of a random partition's halo that the parts made show; the graph
+is cut again only where the plan foresees that it pays.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,6 +23,8 @@ from grinnder_cli.run.outline import Outline
 WORTHWHILE = 0.9
 """More parts are taken where they bring the bytes of an epoch below this share."""
 
+FORESEEN = 32
+"""So many parts are always looked at; more, of which planning takes seconds, one step beyond those there are."""
 
 ROUNDING_BYTES = 16 * BLOCK
 """Chunks are padded to blocks, an average part's as well."""
@@ -190,7 +192,11 @@ class Search:
         return self._try(next(parts for parts, need in seen.items() if need[scarce] <= least / WORTHWHILE))
 
     def _better(self, trial: Trial) -> Trial | None:
-        """More parts with clearly fewer bytes, foreseen and then planned."""
+        """The fewest more parts near the fewest bytes, where those are clearly fewer: foreseen and then planned.
+
+        All counts are looked at, not the next one alone: bytes rise with the parts, and fall where visits have become
+        small enough for the cache to hold what it could not.
+        """
         plan = trial.plan
         if plan is None or not plan.fits or trial.method == "inmemory":
             return None
@@ -198,11 +204,15 @@ class Search:
         out = self.outline
         share = observed_share(out.num_nodes, out.num_edges, trial.parts, trial.made.alpha)
         share = share if trial.parts > 1 else out.share(self.config)
-        for parts in (2 * trial.parts, 4 * trial.parts):
-            if not now or parts > out.num_nodes:
-                break
-            foreseen = self.plan_of(out.sizes(self.config, parts, share), trial.method)
-            if foreseen.fits and foreseen.steady.total_bytes < WORTHWHILE * now:
+        foreseen: dict[int, int] = {}
+        for parts in self._counts() if now else ():
+            if trial.parts < parts <= max(FORESEEN, 2 * trial.parts):
+                assumed = self.plan_of(out.sizes(self.config, parts, share), trial.method)
+                if assumed.fits and assumed.steady.total_bytes < WORTHWHILE * now:
+                    foreseen[parts] = assumed.steady.total_bytes
+                self.check()
+        for parts, nbytes in foreseen.items():
+            if nbytes * WORTHWHILE <= min(foreseen.values()):
                 self.check()
                 other = self._try(parts)
                 if other.plan and other.plan.fits and other.plan.steady.total_bytes < now:

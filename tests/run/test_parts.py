@@ -6,8 +6,10 @@ from dataclasses import replace
 import lab
 import pytest
 
-from grinnder_cli.config.schema import MemoryConfig
+from grinnder_cli.config.schema import DatasetConfig, MemoryConfig, RunConfig
 from grinnder_cli.errors import DoesNotFit
+from grinnder_cli.run.outlook import look
+from grinnder_cli.run.parts import WORTHWHILE
 from grinnder_cli.run.preparation import prepare_run
 
 
@@ -44,3 +46,21 @@ def test_within_a_tenth_of_a_sweep(config, share):
             if plan.fits:
                 swept[parts] = plan.steady.total_bytes
     assert auto.plan.steady.total_bytes <= 1.1 * min(swept.values()), swept
+
+
+def test_beyond_where_more_parts_move_more_bytes(tmp_path):
+    """Of a graph too large to be cut for a plan, whose bytes rise with the parts before they fall."""
+    dataset = DatasetConfig(name="sbm", num_nodes=200_000, num_edges=2_000_000)
+    config = RunConfig(
+        dataset=dataset, layers=3, hidden=128, epochs=20, parts="auto", memory=MemoryConfig(host="240MiB")
+    )
+    config = replace(config, data=replace(config.data, dir=str(tmp_path)))
+    swept = {}
+    for parts in (1, 2, 4, 8, 16, 32):
+        plan = look(replace(config, parts=parts, method=replace(config.method, name="pull"))).trial.plan
+        if plan.fits:
+            swept[parts] = plan.steady.total_bytes
+    first, *more = swept.values()
+    assert more[0] > WORTHWHILE * first and min(more) < first / 2, f"no valley to cross: {swept}"
+    found = look(config)
+    assert found.estimate and found.trial.plan.steady.total_bytes <= 1.1 * min(swept.values()), swept
