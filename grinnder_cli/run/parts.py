@@ -60,6 +60,7 @@ class Trial:
         method: resolved.
         made: the parts.
         plan: None for a method without one.
+        preparable: preparation still to be done fits, too.
         searched: parts=auto chose P.
     """
 
@@ -67,11 +68,12 @@ class Trial:
     method: str
     made: Made
     plan: Plan | None
+    preparable: bool = True
     searched: bool = False
 
     @property
     def fits(self) -> bool:
-        return self.plan is None or self.plan.fits
+        return self.preparable and (self.plan is None or self.plan.fits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,7 @@ class Search:
         first: the epoch this process starts with.
         scored: nodes whose scores an evaluation keeps.
         make: the sizes of a number of parts.
+        preparing: host memory of the preparation that a plan with these sizes still takes, bytes.
         check: called between trials; raises to stop.
         training: False: evaluation forwards only.
     """
@@ -100,6 +103,7 @@ class Search:
     first: int
     scored: int
     make: Callable[[int], Made]
+    preparing: Callable[[Made, Plan], int]
     check: Callable[[], None] = lambda: None
     training: bool = True
 
@@ -155,7 +159,8 @@ class Search:
     def _try(self, parts: int, method: str | None = None) -> Trial:
         name, made = method or self.resolved, self.make(parts)
         plan = None if name in UNPLANNED else self.plan_of(made.sizes, name)
-        return Trial(parts=parts, method=name, made=made, plan=plan)
+        preparable = plan is None or self.preparing(made, plan) <= self.budget
+        return Trial(parts=parts, method=name, made=made, plan=plan, preparable=preparable)
 
     def _in_memory(self) -> Trial | None:
         """Everything in host memory, if that is open and fits: it needs less than a cache that holds everything."""
@@ -178,15 +183,20 @@ class Search:
             trial = self._try(parts)
             if trial.fits:
                 return trial
-            needs.append(_needs(trial))
+            needs.append(self._needs(trial))
             if self._rises(needs):
                 break
             self.check()
         return self._least_needy()
 
     def _least_needy(self) -> Trial:
-        """Where nothing fits: the fewest parts after which more would hardly need less."""
-        seen = {parts: self._least(parts) for parts in self._counts() if parts <= MOST_NAMED}
+        """Where nothing fits: the fewest parts after which more would hardly need less, as far as can be foreseen."""
+        share = self.outline.share(self.config)
+        seen = {}
+        for parts in self._counts():
+            if parts <= MOST_NAMED:
+                sizes = self.outline.sizes(self.config, parts, share)
+                seen[parts] = least_memory(self._task(sizes, self.resolved))
         scarce = self._scarce(seen[1])
         least = min(need[scarce] for need in seen.values())
         return self._try(next(parts for parts, need in seen.items() if need[scarce] <= least / WORTHWHILE))
@@ -215,7 +225,7 @@ class Search:
             if nbytes * WORTHWHILE <= min(foreseen.values()):
                 self.check()
                 other = self._try(parts)
-                if other.plan and other.plan.fits and other.plan.steady.total_bytes < now:
+                if other.plan and other.fits and other.plan.steady.total_bytes < now:
                     return other
         return None
 
@@ -239,8 +249,8 @@ class Search:
         one, two, three = (need[self._scarce(needs[-3])] for need in needs[-3:])
         return one <= two <= three
 
-
-def _needs(trial: Trial) -> tuple[int, int]:
-    """(host, device) memory it needs, bytes."""
-    assert trial.plan is not None
-    return trial.plan.need.least, trial.plan.device.least if trial.plan.device else 0
+    def _needs(self, trial: Trial) -> tuple[int, int]:
+        """(host, device) memory it needs, preparation included, bytes."""
+        plan = trial.plan
+        assert plan is not None
+        return max(plan.need.least, self.preparing(trial.made, plan)), plan.device.least if plan.device else 0

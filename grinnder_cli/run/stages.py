@@ -173,11 +173,15 @@ class Preparation:
     def search(self, graph: Graph, make: Callable[[int], Made] | None = None) -> Search:
         """The search for a number of parts; `make` stands in for making them."""
         outline = outline_of_graph(graph, self.source)
+
+        def preparing(made: Made, plan: Plan) -> int:
+            return max(pending_bytes(graph, made.partition, made.sizes, self.data_dir, ax=plan.program.ax))
+
         return Search(
             config=self.config, method=self.method, model=outline.model(self.config), outline=outline,
             budget=self.budget.bytes, device=self.device.bytes if self.device else None, first=self.first,
             scored=objective_of(graph, self.config.metric).nodes, make=make or (lambda parts: self.made(graph, parts)),
-            check=self.check, training=self.training,
+            preparing=preparing, check=self.check, training=self.training,
         )  # fmt: skip
 
     def is_stored(self, graph: Graph, parts: int) -> bool:
