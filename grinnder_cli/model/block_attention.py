@@ -37,7 +37,7 @@ class AttentionOnBlock:
             own, stream = block.ids[: block.rows], self._model.spec.stream(index, epoch, kind=1)
             dropout = EdgeDropout(p=p, seed=self._model.seed, stream=stream, rows=own, own=block.ids)
         y = x @ self._model.weight(index).t()
-        z = _Attend.apply(y, *self._model.attention(index), block, dropout)
+        z = _Attend.apply(y, *self._model.attention(index), block, dropout, torch.is_grad_enabled())
         c, bias = self._model.receive(self._layer, z, None, late=False)
         return c if bias is None else c + bias
 
@@ -47,9 +47,8 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, y: Tensor, att_src: Tensor, att_dst: Tensor, block: Block, dropout: EdgeDropout | None
+        ctx: Any, y: Tensor, att_src: Tensor, att_dst: Tensor, block: Block, dropout: EdgeDropout | None, training: bool
     ) -> Tensor:
-        training = any(ctx.needs_input_grad)
         s, d_all = scores(y, att_src[0], att_dst[0])
         assert d_all is not None
         d = d_all[: block.rows]
@@ -74,7 +73,7 @@ class _Attend(torch.autograd.Function):
         dy, ds = attend_backward(
             starts, destinations, g, edge, y=y, s=s, dd=dd, att_src=att_src[0], att_dst=att_dst[0], dropout=drop
         )
-        return dy, _per_head(y, ds), _per_head(y[:rows], dd_own), None, None
+        return dy, _per_head(y, ds), _per_head(y[:rows], dd_own), None, None, None
 
 
 def _per_head(y: Tensor, factor: Tensor) -> Tensor:

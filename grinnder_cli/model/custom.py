@@ -127,7 +127,7 @@ def _make(module: str, arguments: tuple[int, int, int, int], seed: int) -> Any:
         torch.manual_seed(seed)
         try:
             return kind(*arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigError(f"{_name(module)} cannot be made, it must be {CONTRACT}: {_first_line(error)}") from error
 
 
@@ -150,10 +150,12 @@ def _load(module: str) -> Callable[..., Any]:
         sys.path.append(folder)  # last, so that no file beside it hides a library
     try:
         found.loader.exec_module(loaded)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{file} cannot be loaded: {type(error).__name__}: {_first_line(error)}") from error
     kind = getattr(loaded, name, None)
-    if not (inspect.isclass(kind) and issubclass(kind, torch.nn.Module)):
+    if kind is not None and not (inspect.isclass(kind) and issubclass(kind, torch.nn.Module)):
+        raise ConfigError(f"{name} of {file} is not a torch.nn.Module")
+    if kind is None:
         known = [n for n, k in vars(loaded).items() if inspect.isclass(k) and k.__module__ == key]
         raise ConfigError(f"{file} has no torch.nn.Module named {name}{did_you_mean(name, known)}")
     return kind
@@ -256,16 +258,19 @@ class _Trial:
                 if whole.shape != x.shape or not torch.allclose(whole[:OWN], part, rtol=1e-9, atol=1e-9):
                     raise ConfigError(f"{_name(self.module)}: {what} must treat every row alone and keep the width")
 
-    def _chain(self, spec: ModelSpec, x: Tensor, *, train: bool) -> Tensor:
+    def _chain(self, spec: ModelSpec, x: Tensor, *, train: bool) -> tuple[Tensor, bool]:
+        """(what all layers make of x without our dropout, whether torch's generator was drawn from)."""
         spec = replace(spec, dropout=0.0)
         layers, ids = layered(spec, CustomModel(spec, self.user, 0), 0), torch.arange(NODES)
         self.user.train(train)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
+            before = torch.get_rng_state()
             for index in range(1, spec.depth + 1):
                 x = layers(index, x, self._whole(), ids, 0, train)
+            drawn = not torch.equal(torch.get_rng_state(), before)
         self.user.eval()
-        return x
+        return x, drawn
 
     def check_forward(self, spec: ModelSpec) -> None:
         """A forward(x, edge_index) of the user's own must be what is trained."""
@@ -280,7 +285,7 @@ class _Trial:
                 f"{_name(self.module)}: forward(x, edge_index) fails on a small graph (it may be left out): "
                 f"{_first_line(error)}"
             ) from error
-        got = self._chain(spec, x, train=False)
+        got, _ = self._chain(spec, x, train=False)
         if wanted.shape != got.shape or not torch.allclose(wanted, got, rtol=1e-7, atol=1e-9):
             raise ConfigError(
                 f"{_name(self.module)}: forward() computes something else than what is trained, h = dropout(act(norm("
@@ -288,9 +293,13 @@ class _Trial:
             )
 
     def is_random(self, spec: ModelSpec) -> bool:
-        """Training differs from evaluation even without our dropout."""
+        """Training draws random numbers, or differs from evaluation otherwise, even without our dropout.
+
+        What is drawn may change nothing on a small graph: a dropout of few edges.
+        """
         x = self._rows(spec.layers[0].d_in)
-        return not torch.equal(self._chain(spec, x, train=True), self._chain(spec, x, train=False))
+        (training, drawn), (evaluation, _) = (self._chain(spec, x, train=train) for train in (True, False))
+        return drawn or not torch.equal(training, evaluation)
 
 
 def _block(edges: Tensor, rows: int) -> Block:

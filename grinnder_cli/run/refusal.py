@@ -18,7 +18,7 @@ from grinnder_cli.plan.methods.choice import IN_PARTS
 from grinnder_cli.run.memory import Limit
 from grinnder_cli.run.outline import Outline, outline_of
 from grinnder_cli.run.outlook import QUICK_SIZE, Outlook, assume, assumed_search, cutting_bytes, look, of_trial
-from grinnder_cli.run.parts import Made
+from grinnder_cli.run.parts import MOST_NAMED, Made
 from grinnder_cli.run.stages import Afford, Preparation, Prepared
 
 NAMING_BYTES = 256 << 20
@@ -100,15 +100,16 @@ def _message(config: RunConfig, short: _Shortage, fitting: Callable[[], str | No
     """One line: what is short, of what there is, and what to set; None: nothing is short.
 
     Args:
-        fitting: parts that fit the device, in words; None: no number of them is known.
+        fitting: parts that fit, in words; None: no number of them is known.
     """
     budget, device, about = short.budget, short.device, "about " if short.about else ""
     made = f"parts={short.parts}{' (estimated: they are not made yet)' if short.about else ''}"
     if short.least > budget.bytes:
-        more = "" if short.searched or short.method not in IN_PARTS else " or use more parts"
+        other = None if short.searched or short.method not in IN_PARTS else fitting()
         return (
             f"needs {about}{units.format_size(short.least)} of host memory at {made}, "
-            f"{units.format_size(budget.bytes)} allowed ({budget.source}); set memory.host={short.least}{more}"
+            f"{units.format_size(budget.bytes)} allowed ({budget.source}); set memory.host={short.least}"
+            f"{f', or {other}' if other else ''}"
         )
     if device is None or short.least_device <= device.bytes:
         return None
@@ -153,18 +154,19 @@ def _about(stages: Preparation, outline: Outline) -> str | None:
 
 
 def _fitting_parts(stages: Preparation, parts: int) -> str | None:
-    """More parts at which the device's memory is enough: made where that takes seconds only, else assumed."""
+    """Other parts that fit, more rather than fewer: made where that takes seconds only, else assumed."""
     outline = outline_of(stages.source, stages.data_dir)
     if outline is None:
         return "use more parts"
     quick = outline.stored and outline.size <= QUICK_SIZE
     graph = dataset.glance(stages.source, stages.data_dir) if outline.stored else None
     search = assumed_search(stages, outline)
-    while 2 * parts <= outline.num_nodes:
-        parts *= 2
-        made = stages.made(graph, parts) if quick and graph is not None else assume(stages, outline, parts, BAD_SHARE)
-        tier = search.plan_of(made.sizes, search.resolved).device
-        if tier and tier.fits:
-            should = "fits" if made.partition else "should fit"
-            return f"parts={parts} {should} ({units.format_size(tier.least)})"
+    counts = [1 << k for k in range(max(MOST_NAMED, 2 * parts).bit_length()) if 1 << k <= outline.num_nodes]
+    for count in [n for n in counts if n > parts] + [n for n in reversed(counts) if n < parts]:
+        made = stages.made(graph, count) if quick and graph is not None else assume(stages, outline, count, BAD_SHARE)
+        plan = search.plan_of(made.sizes, search.resolved)
+        least = max(plan.least, search.preparing(made, plan))
+        if plan.fits and least <= stages.budget.bytes:
+            needs = plan.device.least if plan.device else least
+            return f"parts={count} {'fits' if made.partition else 'should fit'} ({units.format_size(needs)})"
     return None

@@ -120,6 +120,16 @@ def test_dropout_of_the_users_own_is_drawn_once(tmp_path):
     assert train(cfg)[0] == train(cfg)[0]
 
 
+def test_what_is_drawn_and_changes_nothing_on_a_small_graph_is_random(tmp_path):
+    path = tmp_path / "layers.py"
+    path.write_text(
+        convs("Rarely(a, b)") + "\n\nclass Rarely(pyg.SAGEConv):\n    def forward(self, x, e):\n"
+        "        return super().forward(x, e[:, torch.rand(e.shape[1]) > 1e-6] if self.training else e)\n"
+    )
+    spec = describe_custom(config(path, tmp_path), 34, 4)
+    assert spec.random and not spec.pure_forward
+
+
 def convs(expression: str, more: str = "") -> str:
     return f"{HEAD}{INIT}        self.convs = torch.nn.ModuleList({expression} for a, b in zip(w, w[1:]))\n{more}"
 
@@ -127,7 +137,9 @@ def convs(expression: str, more: str = "") -> str:
 BROKEN = {
     "x = (": "cannot be loaded: SyntaxError",
     "import no_such_package": "No module named 'no_such_package'",
+    "import sys; sys.exit(0)": "cannot be loaded: SystemExit",
     "class Mymodel:\n    pass": "did you mean 'Mymodel'",
+    "class MyModel:\n    pass": "is not a torch.nn.Module",
     HEAD + "    pass\n": "must be MyModel(in_channels, hidden, out_channels, num_layers)",
     HEAD + INIT: ".convs must be a ModuleList of 3 at layers=3",
     convs("pyg.GCNConv(a, b)"): "layer 1 (GCNConv) cannot be computed on a part",
