@@ -16,7 +16,7 @@ bus per byte held. Source of the order of the rest: method.md 5 and 6; Y_l and d
 per byte, A_hat X and Z_l 2.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -159,17 +159,26 @@ def bus_bytes(program: Program, step: Step, access: Access) -> int:
     return int(rows) * program.tensors[name].width * itemsize
 
 
-def _zeros(access: Access) -> int:
-    """Bytes that go down, and only down, before rows are added to a chunk's new content: whole blocks of zeros."""
-    return padded(access.nbytes) if access.mode is Mode.BEGIN else 0
+def _moves(program: Program, step: Step) -> Iterator[tuple[Access, int, int]]:
+    """Every access with the bytes it moves to the device and from it.
+
+    Rows that are added come up and go down again; a chunk that begins goes down first, whole blocks of zeros.
+    """
+    for access in step.reads:
+        yield access, bus_bytes(program, step, access), 0
+    for access in step.writes:
+        nbytes = bus_bytes(program, step, access)
+        zeros = padded(access.nbytes) if access.mode is Mode.BEGIN else 0
+        yield access, nbytes if access.mode in ADDING else 0, nbytes + zeros
 
 
 def bus_traffic(program: Program) -> tuple[int, int]:
-    """(to the device, from it) bytes that an epoch moves on the bus; rows that kernels read counted once."""
-    steps = program.unit(program.first + 1).steps
-    up = sum(bus_bytes(program, step, access) for step in steps for access in step.reads)
-    up += sum(bus_bytes(program, step, access) for step in steps for access in step.writes if access.mode in ADDING)
-    return up, sum(bus_bytes(program, step, access) + _zeros(access) for step in steps for access in step.writes)
+    """(to the device, from it) bytes that an epoch moves on the bus; rows that kernels read counted once.
+
+    With a cache it may be less to the device: own rows that the visit before left there are found.
+    """
+    moves = [move for step in program.unit(program.first + 1).steps for move in _moves(program, step)]
+    return sum(up for _, up, _ in moves), sum(down for _, _, down in moves)
 
 
 def bus_load(program: Program, *, overlapped: bool) -> int:
@@ -185,19 +194,15 @@ def bus_load(program: Program, *, overlapped: bool) -> int:
     for _, steps in groupby(program.unit(program.first + 1).steps, key=lambda s: (s.op, s.layer, s.train)):
         up = down = rows = 0
         for step in steps:
-            for access in step.reads:
-                moved = bus_bytes(program, step, access)
+            for access, rising, falling in _moves(program, step):
                 if access.mode is Mode.GATHER and access.chunk.part != step.part and access.chunk.tensor != "nodes":
                     row = program.tensors[access.chunk.tensor].width * program.itemsize
-                    moved += moved // row * LINE_BYTES if row % LINE_BYTES else 0
-                    rows += moved
-                up += moved
-            for access in step.writes:
-                moved = bus_bytes(program, step, access)
-                down += moved + _zeros(access) + (COPY_BYTES if access.mode is Mode.SEND else 0)
+                    rising += rising // row * LINE_BYTES if row % LINE_BYTES else 0
+                    rows += rising
                 if access.mode in ADDING:
-                    rows += moved
-                    up += moved
+                    rows += rising
+                up += rising
+                down += falling + (COPY_BYTES if access.mode is Mode.SEND else 0)
         total += max(up, rows + down) if overlapped else up + down
     return total
 
@@ -207,9 +212,9 @@ def _candidates(program: Program, phases: list[list[Step]]) -> list[Chunk]:
     steps, tensors = phases[1 if len(phases) > 1 else 0], program.tensors
     saved: dict[str, int] = {}
     for step in steps:
-        for access in (*step.reads, *step.writes):
+        for access, up, down in _moves(program, step):
             name = access.chunk.tensor
-            saved[name] = saved.get(name, 0) + bus_bytes(program, step, access) + _zeros(access)
+            saved[name] = saved.get(name, 0) + up + down
     groups: dict[str, int] = {}
     for name, nbytes in saved.items():
         groups[_group(name)] = groups.get(_group(name), 0) + nbytes

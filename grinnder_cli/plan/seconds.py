@@ -251,13 +251,9 @@ class HostClock:
         self.spend("compute", host_seconds(self.program, step, self.rates))
 
     def outputs(self, step: Step) -> dict[str, int]:
-        """Bytes of buffers the computation takes, by tensor; `~` is the aggregate where it is no output."""
-        rows, tensors, item = int(self.program.sizes.rows[step.part]), self.program.tensors, self.program.itemsize
+        """Bytes of buffers the computation takes, by tensor; `~` is what it lets go of again."""
         taken = {a.chunk.tensor: padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE}
-        taken |= {name: padded(rows * tensors[name].width * item) for name in step.computed if name not in taken}
-        if step.aggregates and (step.op is Op.BACKWARD or f"z{step.layer}" not in taken):
-            taken["~"] = padded(rows * tensors[step.exchanged].width * item)
-        return taken
+        return taken | {"~": self.program.scratch_bytes(step, *(n for n in step.computed if n not in taken))}
 
     def hand_on(self, step: Step, action: Action) -> None:
         """Carry out one action after the computation."""

@@ -12,7 +12,8 @@ import lab
 import pytest
 from lazy_gpu import DirectBackend, LazyGpu
 
-from grinnder_cli.plan.device import bus_traffic, plan_device
+from grinnder_cli.plan.device import _candidates, _steps, bus_traffic, plan_device
+from grinnder_cli.plan.steps import Chunk
 from grinnder_cli.storage import BACKENDS
 
 FULL = os.environ.get("GRINNDER_FULL_MATRIX") == "1"
@@ -61,6 +62,23 @@ def test_any_share_on_the_device_trains_the_same_model(graph, tmp_path, method, 
 
 
 @pytest.mark.parametrize("method", ["regather", "hongtu"])
+@pytest.mark.parametrize("eager", [False, True])
+def test_two_visits_at_once_without_a_cache(graph, tmp_path, method, eager):
+    """Gradients begin and are added to in buffers that copies of the visit before may still read."""
+    base = lab.config(
+        graph, tmp_path, parts=5, epochs=3, eval_every=9, method=method, layers=4, dropout=0.5, cache="none"
+    )
+    want, prepared = lab.run(base), lab.prepare_run(base)
+    tier = lab.make_plan(base, prepared.model, prepared.sizes, 1 << 30, device_budget=0).device
+    device = tier.fixed + 2 * tier.inputs + 3 * tier.outputs
+    need = lab.make_plan(base, prepared.model, prepared.sizes, 1 << 30, device_budget=device).need
+    memory = replace(base.memory, device=str(device), host=str(need.fixed + need.overlapped))
+    got = lab.run(replace(base, memory=memory), LazyGpu(eager=eager))
+    assert got.prepared.plan.device.slots == 2 and got.prepared.plan.schedule.lookahead
+    assert lab.same_weights(got, want)
+
+
+@pytest.mark.parametrize("method", ["regather", "hongtu"])
 def test_least_host_memory_and_none_of_it_pinned(graph, tmp_path, method):
     base = with_device(lab.config(graph, tmp_path, parts=4, epochs=3, method=method, cache="opt"), 0.0)
     want = lab.run(replace(base, device="cpu"))
@@ -83,3 +101,25 @@ def test_bytes_over_the_bus_are_those_foretold(graph, tmp_path, method):
     cfg = with_device(lab.config(graph, tmp_path, parts=4, epochs=3, eval_every=9, method=method), 0.0)
     got = lab.run(cfg, LazyGpu())
     assert got.bus[1] == bus_traffic(got.prepared.plan.program)
+
+
+@pytest.mark.parametrize("method", ["regather", "hongtu"])
+def test_what_saves_most_per_byte_stays_first(tmp_path, method):
+    path = lab.hard_graph(tmp_path / "g.npz", nodes=3000, edges=20_000, features=64, dtype="float32")
+    cfg = lab.config(path, tmp_path, parts=4, hidden=64, epochs=4, eval_every=9, method=method, dropout=0.5)
+    prepared = lab.prepare_run(cfg)
+    program = lab.make_plan(cfg, prepared.model, prepared.sizes, 1 << 30, device_budget=0).program.holding(frozenset())
+
+    def load(held: frozenset) -> int:
+        return sum(bus_traffic(program.holding(held)))
+
+    saved = {}
+    for name, spec in program.tensors.items():
+        chunks = frozenset(Chunk(name, part) for part, nbytes in enumerate(spec.chunk_bytes) if nbytes)
+        if spec.width:
+            saved[name] = (load(frozenset()) - load(chunks)) / spec.total_bytes
+    order = list(
+        dict.fromkeys(chunk.tensor for chunk in _candidates(program, _steps(program)) if chunk.tensor in saved)
+    )
+    gains = [saved[name] for name in order if name[0] in "gh"]
+    assert order[0][0] == "g" and gains == pytest.approx(sorted(gains, reverse=True), rel=0.02), (order, gains)

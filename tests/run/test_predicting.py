@@ -119,6 +119,17 @@ def test_the_run_s_own_accuracy_and_pyg_s_rows(case, graphs, tmp_path):
     assert not list(Path(config.storage.dir).iterdir()), "scratch was left behind"
 
 
+def test_what_is_computed_again_fits_the_least_memory(graphs, tmp_path):
+    """Of SAGE, whose root weight's share is computed again too; no visit of backward is larger here."""
+    common = {"parts": 3, "model": "sage", "hidden": 33, "layers": 3, "ax": "on", "epochs": 1}
+    config = lab.config(graphs["classes"], tmp_path, exchange="pack", cache="none", recompute="on", **common)
+    run = trained(config)
+    _, want = predicted(run, config)
+    least = prepare_run(config, training=False).plan.least
+    _, got = predicted(run, replace(config, memory=replace(config.memory, host=str(least))))
+    assert all(np.array_equal(got[name], want[name]) for name in want)
+
+
 def test_on_a_device(graphs, tmp_path):
     """The same visits, where rows are copied to and from."""
     config = lab.config(graphs["classes"], tmp_path, parts=3, epochs=2, dtype="float32", dropout=0.5)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from grinnder_cli.model.spec import ModelSpec
+from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.partitioner.operator import OperatorSizes
 from grinnder_cli.plan.steps import Access, Chunk, Kind, Mode, Step, TensorSpec, Unit
 
@@ -101,6 +102,17 @@ class Program(ABC):
     @abstractmethod
     def device_temporaries_bytes(self) -> int:
         """What stages or layers allocate in device memory beside that, at most."""
+
+    def scratch_bytes(self, step: Step, *computed: str) -> int:
+        """Arrays of own and of halo rows that a visit has for itself, and rows that it computes once more."""
+        widths = [*step.scratch, *(self.tensors[name].width for name in computed)]
+        own = [(int(self.sizes.rows[step.part]), width) for width in widths]
+        halo = [(self.halo_rows(step), width) for width in step.halo_scratch]
+        return sum(padded(rows * width * self.itemsize) for rows, width in (*own, *halo))
+
+    def halo_rows(self, step: Step) -> int:
+        """Rows of other parts that the visit's operand has."""
+        return int(self.sizes.halo(step.exchanged)[step.part].sum())
 
     # ------------------------------------------------------------------ epochs
     def unit(self, epoch: int) -> Unit:

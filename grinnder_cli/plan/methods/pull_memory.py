@@ -20,12 +20,12 @@ class PullMemory(Program):
         total = sum(padded(a.nbytes) for a in step.reads if a.mode is Mode.READ)
         if step.aggregates:
             row = self._row_bytes(step)
-            total += padded(int(self.sizes.rows[step.part]) * row) + padded(self._halo_rows(step) * row)
+            total += padded(int(self.sizes.rows[step.part]) * row) + padded(self.halo_rows(step) * row)
         return total + max((padded(a.nbytes) for a in step.reads if a.mode is Mode.GATHER), default=0)
 
     def rest_bytes(self, step: Step) -> int:
         """Host memory of what it computes with and hands on."""
-        return step.handed_bytes + self._scratch_bytes(step, *(n for n in step.computed if n != step.exchanged))
+        return step.handed_bytes + self.scratch_bytes(step, *(n for n in step.computed if n != step.exchanged))
 
     def temporaries_bytes(self) -> int:
         """What stages allocate in host memory beside the pool's buffers, at most."""
@@ -35,10 +35,10 @@ class PullMemory(Program):
     def device_bytes(self, step: Step) -> tuple[int, int]:
         """(input, output) bytes of a visit in device memory, beside what stays there."""
         inputs = sum(padded(a.nbytes) for a in step.reads if a.mode in (Mode.READ, Mode.RECEIVE, Mode.OWN))
-        inputs += self._scratch_bytes(step, *step.computed)
+        inputs += self.scratch_bytes(step, *step.computed)
         if step.aggregates and any(a.mode is Mode.GATHER for a in (*step.reads, *step.held)):
             row = self._row_bytes(step)
-            inputs += padded(self._halo_rows(step) * row)
+            inputs += padded(self.halo_rows(step) * row)
             if any(a.mode is Mode.GATHER and a.chunk.part == step.part for a in step.reads):
                 inputs += padded(int(self.sizes.rows[step.part]) * row)
         outputs = sum(padded(a.nbytes) for a in step.writes if a.mode is Mode.WRITE)
@@ -47,16 +47,6 @@ class PullMemory(Program):
     def device_temporaries_bytes(self) -> int:
         """What stages allocate in device memory beside that, at most."""
         return DEVICE_TEMPORARIES * self._stretch_bytes(device_rows(self.model, self.itemsize))
-
-    def _scratch_bytes(self, step: Step, *computed: str) -> int:
-        """Arrays of own and of halo rows that a visit has for itself, and rows that it computes once more."""
-        widths = [*step.scratch, *(self.tensors[name].width for name in computed)]
-        own = [(int(self.sizes.rows[step.part]), width) for width in widths]
-        halo = [(self._halo_rows(step), width) for width in step.halo_scratch]
-        return sum(padded(rows * width * self.itemsize) for rows, width in (*own, *halo))
-
-    def _halo_rows(self, step: Step) -> int:
-        return int(self.sizes.halo(step.exchanged)[step.part].sum())
 
     def _row_bytes(self, step: Step) -> int:
         return self.tensors[step.exchanged].width * self.itemsize
