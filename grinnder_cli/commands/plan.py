@@ -65,6 +65,7 @@ def describe(config: RunConfig, outlook: "Outlook") -> dict[str, Any]:
     plan, trial = outlook.trial.plan, outlook.trial
     run = plan if plan and plan.fits else None
     total, steady = (run.total, run.steady) if run else (Traffic(), Traffic())
+    known = run is not None or trial.method == "pyg"  # which moves none; of the others nothing is known
     least = lower_bound_read_bytes(run) if run else 0
     up, down = bus_traffic(run.program) if run and run.device else (0, 0)
     written = steady.write_bytes * EPOCHS
@@ -72,19 +73,19 @@ def describe(config: RunConfig, outlook: "Outlook") -> dict[str, Any]:
     endurance = parse_size(config.storage.endurance, "storage.endurance") if config.storage.endurance else None
     return {
         "estimate": outlook.estimate,
-        "predicted_read_bytes": total.read_bytes,
-        "predicted_write_bytes": total.write_bytes,
-        "read_bytes_per_epoch": steady.read_bytes,
-        "write_bytes_per_epoch": steady.write_bytes,
-        "asked_bytes_per_epoch": steady.asked_bytes,
+        "predicted_read_bytes": total.read_bytes if known else None,
+        "predicted_write_bytes": total.write_bytes if known else None,
+        "read_bytes_per_epoch": steady.read_bytes if known else None,
+        "write_bytes_per_epoch": steady.write_bytes if known else None,
+        "asked_bytes_per_epoch": steady.asked_bytes if known else None,
         "predicted_epoch_s": seconds,
         "rates_note": rates_note,
         "h2d_bytes_per_epoch": up,
         "d2h_bytes_per_epoch": down,
-        "lower_bound_read_bytes": least,
+        "lower_bound_read_bytes": least if known else None,
         "read_over_lower_bound": total.read_bytes / least if least else None,
-        "write_bytes_per_100_epochs": written,
-        "endurance_share_per_100_epochs": written / endurance if endurance else None,
+        "write_bytes_per_100_epochs": written if known else None,
+        "endurance_share_per_100_epochs": written / endurance if endurance and known else None,
         "min_host_bytes": outlook.least_bytes,
         "min_device_bytes": outlook.least_device_bytes,
         "device": _device(plan),

@@ -17,6 +17,8 @@ def text(outlook: "Outlook", facts: dict[str, Any]) -> str:
     lines = [*_head(outlook, facts), *_memory(outlook, facts)]
     if outlook.trial.plan and facts["fits"]:
         lines += _traffic(facts)
+    elif facts["predicted_read_bytes"] is None and facts["fits"]:
+        lines.append("bytes: nothing is planned, the run measures them")
     if facts["tensors"]:
         lines += ["", _tensors(facts["tensors"])]
     return "\n".join(lines)
@@ -35,7 +37,8 @@ def sweep(members: list[dict[str, Any]]) -> str:
         fits = ("about " if facts["estimate"] else "") + ("yes" if facts["fits"] else "no")
         rows.append((
             facts["parts"], facts["method"], facts["cache"], facts["exchange"],
-            f"{facts['alpha']:.3f}{' assumed' if facts['estimate'] else ''}", *map(format_size, moved),
+            f"{facts['alpha']:.3f}{' assumed' if facts['estimate'] else ''}",
+            *("-" if nbytes is None else format_size(nbytes) for nbytes in moved),
             f"{over:.2f}x" if over else "-",
             "-" if seconds is None else f"{seconds:.3g}", format_size(facts["min_host_bytes"]), fits,
         ))  # fmt: skip

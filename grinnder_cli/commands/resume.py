@@ -67,6 +67,7 @@ def _record(directory: RunDirectory, storage_dir: Path) -> str | None:
         before = {}
     if before:
         facts["previous"] = [*before.pop("previous", []), before]
+    facts["module_sha256"] = before.get("module_sha256")  # of the file the run began with
     cwd = before.get("cwd")
     facts["cwd"] = cwd if cwd and os.path.isdir(cwd) else facts["cwd"]
     atomic.write_json(directory.environment_json, facts)

@@ -167,6 +167,7 @@ def _hydra_config() -> Any:
 def _record(directory: RunDirectory, config: RunConfig, hydra: Any) -> None:
     """environment.json, and what Hydra would have written into .hydra had it made the directory."""
     facts = provenance.collect(argv=provenance.command_line(), storage_dir=Path(config.storage.dir))
+    facts["module_sha256"] = module_digest(config.model) or None
     atomic.write_json(directory.environment_json, facts)
     if hydra is None:
         return

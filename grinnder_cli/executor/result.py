@@ -35,7 +35,7 @@ class EpochResult:
     write_wait_s: float
     python_s: float
     measured: Traffic
-    predicted: Traffic
+    predicted: Traffic | None
     score_pct: tuple[float | None, ...] | None = None
     mse: tuple[float | None, ...] | None = None
     copy_s: float = 0.0

@@ -159,7 +159,7 @@ class SnapshotRunner:
             epoch=epoch, train_loss=float(tally.loss) / self._stages.terms, **score,
             epoch_time_s=trained - start, forward_s=forward - start, backward_s=trained - forward,
             eval_s=end - trained, compute_s=end - start, gather_s=0.0, read_wait_s=0.0, write_wait_s=0.0, python_s=0.0,
-            measured=Traffic(self._store.read_bytes - read, self._store.write_bytes - write), predicted=Traffic(),
+            measured=Traffic(self._store.read_bytes - read, self._store.write_bytes - write), predicted=None,
         )  # fmt: skip
 
     def _train_forward(self, epoch: int, tally: Tally) -> tuple[Outputs, Tensor]:

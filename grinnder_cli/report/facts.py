@@ -60,12 +60,12 @@ def _result(status: dict[str, Any], summary: dict[str, Any]) -> Rows:
     state = status.get("state", "unknown")
     if state != "complete":
         yield "state", f"{state}, exit code {status.get('exit_code')}: {status.get('message') or 'no message'}"
-    shares = False
+    shares, share = False, summary.get("metric") or "accuracy"
     for key, label in (
-        ("test_acc_at_best_val_pct", "test accuracy at best validation"),
-        ("best_val_acc_pct", "best validation accuracy"),
-        ("test_acc_pct", "test accuracy, last epoch"),
-        ("val_acc_pct", "validation accuracy, last epoch"),
+        ("test_acc_at_best_val_pct", f"test {share} at best validation"),
+        ("best_val_acc_pct", f"best validation {share}"),
+        ("test_acc_pct", f"test {share}, last epoch"),
+        ("val_acc_pct", f"validation {share}, last epoch"),
     ):
         if summary.get(key) is not None:
             shares = True

@@ -30,7 +30,7 @@ def resolved_device(config: RunConfig) -> str:
     usable, reason = cuda.status()
     if not usable and config.device == "cuda":
         raise EnvironmentProblem(
-            f"device=cuda: {reason}; device=cpu works without, and grinnder plan with a memory.device needs none"
+            f"device=cuda: {reason}; device=cpu works without, as grinnder plan device=cuda memory.device=SIZE does"
         )
     return "cuda" if usable else "cpu"
 

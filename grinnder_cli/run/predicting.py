@@ -19,6 +19,7 @@ from grinnder_cli.run.memory import PeakSampler
 from grinnder_cli.run.prediction_file import PredictionFile
 from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
 from grinnder_cli.run.progress import Progress
+from grinnder_cli.run.provenance import require_same_layers
 from grinnder_cli.run.request import PredictionRequest
 from grinnder_cli.run.signals import StopFlag
 from grinnder_cli.run.weights import check_matches
@@ -41,6 +42,7 @@ def predict(
         raise ConfigError("--embeddings are rows of the last hidden layer; this model has none (layers=1)")
     durable.inject(config.storage)
     check_parent(Path(config.storage.dir))
+    require_same_layers(run.environment_json, config.model)
     saved = _checkpoint(run, request)
     for warning in saved.warnings:
         progress.warn(warning)

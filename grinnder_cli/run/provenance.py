@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import socket
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from grinnder_cli import __version__
+from grinnder_cli.config.paths import module_digest
+from grinnder_cli.config.schema import ModelConfig
+from grinnder_cli.errors import ConfigError
 from grinnder_cli.run.status import utc_now
 
 _PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "pymetis", "hydra-core", "omegaconf", "safetensors", "cffi")
@@ -41,6 +45,27 @@ def collect(*, argv: list[str], storage_dir: Path) -> dict[str, Any]:
         "gpu": gpus(),
         "storage": storage_facts(storage_dir),
     }
+
+
+def require_same_layers(environment: Path, model: ModelConfig) -> None:
+    """Refuse to go on with a run by another file of layers than it began with.
+
+    Args:
+        environment: the run's environment.json.
+
+    Raises:
+        ConfigError: the file that model.module names has changed.
+    """
+    try:
+        began = json.loads(environment.read_text(encoding="utf-8")).get("module_sha256")
+    except (OSError, ValueError):
+        return
+    now = module_digest(model)
+    if began and now and now != began:
+        raise ConfigError(
+            f"model.module={model.module}: the file has changed since the run began; bring that one back (sha256 "
+            f"{began[:12]}...), or train again with this one"
+        )
 
 
 def _git() -> dict[str, str | None] | None:

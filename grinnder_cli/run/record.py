@@ -57,8 +57,8 @@ def epoch_row(result: EpochResult, peak_host_bytes: int) -> EpochMetrics:
         other_s=max(result.epoch_time_s + result.eval_s - spent, 0.0),
         read_gib=result.measured.read_bytes / GIB,
         write_gib=result.measured.write_bytes / GIB,
-        predicted_read_gib=result.predicted.read_bytes / GIB,
-        predicted_write_gib=result.predicted.write_bytes / GIB,
+        predicted_read_gib=None if result.predicted is None else result.predicted.read_bytes / GIB,
+        predicted_write_gib=None if result.predicted is None else result.predicted.write_bytes / GIB,
         h2d_gib=result.h2d_bytes / GIB,
         d2h_gib=result.d2h_bytes / GIB,
         cache_hit_pct=result.measured.hit_pct,
@@ -93,7 +93,9 @@ def summary(
     best = selection.best
     times = [row.epoch_time_s for row in (rows[1:] or rows) if row.epoch_time_s is not None]
     # A run that stopped early has moved what was planned for the epochs it ran.
-    predicted = sum(prepared.plan.epochs[: totals.epochs], Traffic()) if prepared.plan else Traffic()
+    predicted = sum(prepared.plan.epochs[: totals.epochs], Traffic()) if prepared.plan else None
+    if prepared.method == "pyg":  # which moves none
+        predicted = Traffic()
     last = rows[-1]
     measured, steady = totals.measured, totals.steady
     endurance = units.parse_size(config.storage.endurance, "storage.endurance") if config.storage.endurance else None
@@ -128,9 +130,9 @@ def summary(
         "recomputed": sorted(prepared.plan.program.recomputed) if prepared.plan else [],
         "storage": backend.name if backend else "none",
         "storage_fallback_reason": backend.fallback_reason or None if backend else None,
-        "predicted_read_bytes": predicted.read_bytes,
+        "predicted_read_bytes": None if predicted is None else predicted.read_bytes,
         "measured_read_bytes": measured.read_bytes,
-        "predicted_write_bytes": predicted.write_bytes,
+        "predicted_write_bytes": None if predicted is None else predicted.write_bytes,
         "measured_write_bytes": measured.write_bytes,
         "read_bytes_per_epoch": steady.read_bytes,
         "write_bytes_per_epoch": steady.write_bytes,
@@ -162,6 +164,8 @@ def first_screen(
     say = progress.say
     for note in graph.notes:
         progress.warn(note)
+    if graph.weight is not None and not prepared.model.family.weighted:
+        progress.warn(f"edge weights are ignored: model={prepared.model.name} takes none (gcn does)")
     native, why = native_status()
     if not native:
         progress.warn(why)

@@ -216,8 +216,6 @@ class Preparation:
         part = trial.made.partition
         assert part is not None, "a run needs parts that were made"
         model = outline_of_graph(graph, self.source).model(self.config)
-        if graph.weight is not None and not model.family.weighted:
-            _log.warning("edge weights are ignored: model=%s takes none (gcn does)", model.name)
         return Prepared(
             data_dir=self.data_dir, budget=self.budget, device=self.device, graph=graph, partition=part,
             sizes=trial.made.sizes, model=model,

@@ -23,6 +23,7 @@ from grinnder_cli.run.memory import PeakSampler
 from grinnder_cli.run.metrics import MetricsFile
 from grinnder_cli.run.preparation import prepare_run, require_fit
 from grinnder_cli.run.progress import Progress
+from grinnder_cli.run.provenance import require_same_layers
 from grinnder_cli.run.selection import Selection
 from grinnder_cli.run.signals import StopFlag
 from grinnder_cli.run.totals import Totals
@@ -53,6 +54,8 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
     """
     durable.inject(config.storage)
     check_parent(Path(config.storage.dir))
+    if resume:
+        require_same_layers(run.environment_json, config.model)
     with device_memory(config), ExitStack() as stack:
         device_limit(config)  # makes CUDA's context, whose host memory belongs to the baseline
         memory = stack.enter_context(PeakSampler())
@@ -116,9 +119,10 @@ class _Loop:
             with self._saved_if_interrupted(_snapshot(runner, epoch)):
                 result = runner.run_epoch(epoch)
             if not math.isfinite(result.train_loss):
+                kept = "the last checkpoint is kept, " if self.directory.checkpoints.exists() else ""
                 raise NumericalError(
                     f"the loss is {result.train_loss} in epoch {epoch + 1} ({_culprit(runner)}); "
-                    "the last checkpoint is kept, lower optimizer.lr"
+                    f"{kept}lower optimizer.lr"
                 )
             row = record.epoch_row(result, self.memory.take_recent_peak())
             kill_point("before_metrics_row")

@@ -36,6 +36,10 @@ def test_offloaded_equals_in_memory(tmp_path):
     assert all(abs(a / b - 1) < 1e-9 for a, b in zip(*curves, strict=True))
     for name, tensor in weights[0].items():
         assert abs(tensor - weights[1][name]).max() < 1e-9, name
+    with (models / "my_layers.py").open("a", encoding="utf-8") as file:
+        file.write("# another model, for all anybody knows\n")
+    done = grinnder(project, "predict", offloaded["run_dir"], PYTHONPATH=str(ROOT))
+    assert done.returncode == 2 and "has changed since the run began" in done.stderr
 
 
 def losses(project, run):

@@ -139,14 +139,6 @@ def test_eps_that_is_not_0_is_refused():
         built.load_state_dict(state)
 
 
-def test_edge_weights_are_ignored_aloud(graph, tmp_path, caplog):
-    lab.prepare_run(lab.config(graph, tmp_path, model="sage"))
-    assert [r.getMessage() for r in caplog.records] == ["edge weights are ignored: model=sage takes none (gcn does)"]
-    caplog.clear()
-    lab.prepare_run(lab.config(graph, tmp_path, model="gcn"))
-    assert not caplog.records
-
-
 def test_an_evaluation_normalises_by_running_statistics(graph, tmp_path):
     """With one epoch of training, what evaluates is PyG's model in eval mode with the state it left."""
     cfg = lab.config(graph, tmp_path, model="sage", norm="batch", epochs=3, parts=4)

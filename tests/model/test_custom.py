@@ -1,5 +1,6 @@
 """model=custom: the documented example trains offloaded as it does in memory, and what cannot be trained is refused."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from grinnder_cli.config import checks
+from grinnder_cli.config.paths import module_digest
 from grinnder_cli.config.schema import (
     DatasetConfig,
     MemoryConfig,
@@ -27,6 +29,7 @@ from grinnder_cli.run import checkpoint, training
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.preparation import prepare_run
 from grinnder_cli.run.progress import make_progress
+from grinnder_cli.run.provenance import require_same_layers
 from grinnder_cli.run.signals import StopFlag
 
 DOCS = Path(__file__).parents[2] / "docs/custom_layers.md"
@@ -174,3 +177,16 @@ def test_methods_that_know_no_such_layers(example, tmp_path, method):
         checks.check(replace(cfg, method=replace(cfg.method, name=method)))
     with pytest.raises(ConfigError, match="go together"):
         checks.check(replace(cfg, model=replace(cfg.model, module=None)))
+
+
+def test_a_changed_file_is_another_model(tmp_path):
+    path, environment = tmp_path / "layers.py", tmp_path / "environment.json"
+    model = ModelConfig(name="custom", module=f"{path}:MyModel")
+    path.write_text(convs("pyg.SAGEConv(a, b)"))
+    environment.write_text(json.dumps({"module_sha256": module_digest(model)}))
+    require_same_layers(environment, model)
+    path.write_text(convs("pyg.SAGEConv(a, b, aggr='max')"))
+    with pytest.raises(ConfigError, match="has changed since the run began"):
+        require_same_layers(environment, model)
+    environment.write_text("{}")  # of a run that began before this was noted
+    require_same_layers(environment, model)

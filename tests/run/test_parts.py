@@ -11,6 +11,7 @@ from grinnder_cli.errors import DoesNotFit
 from grinnder_cli.run.outlook import look
 from grinnder_cli.run.parts import WORTHWHILE
 from grinnder_cli.run.preparation import prepare_run
+from grinnder_cli.run.stages import Preparation
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +65,18 @@ def test_beyond_where_more_parts_move_more_bytes(tmp_path):
     assert more[0] > WORTHWHILE * first and min(more) < first / 2, f"no valley to cross: {swept}"
     found = look(config)
     assert found.estimate and found.trial.plan.steady.total_bytes <= 1.1 * min(swept.values()), swept
+
+
+def test_preparation_that_does_not_fit_counts(config):
+    """The fewest parts whose visits fit may still need more while their operator is made."""
+    stages = Preparation(replace(config, memory=MemoryConfig(host="26MiB")), planning=True)
+    search = stages.search(stages.graph())
+    fewest = search.run()
+    assert fewest.fits and fewest.parts > 1
+
+    def preparing(made, plan) -> int:
+        return 0 if made.sizes.parts > fewest.parts else search.budget + 1
+
+    found = replace(search, preparing=preparing).run()
+    assert found.fits and found.parts > fewest.parts
+    assert not replace(search, preparing=lambda made, plan: search.budget + 1).run().fits

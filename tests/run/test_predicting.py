@@ -130,6 +130,13 @@ def test_what_is_computed_again_fits_the_least_memory(graphs, tmp_path):
     assert all(np.array_equal(got[name], want[name]) for name in want)
 
 
+def test_edge_weights_are_ignored_aloud(graphs, tmp_path, capsys):
+    for model, said in (("sage", True), ("gcn", False)):
+        trained(lab.config(graphs["classes"], tmp_path, model=model, parts=2, epochs=1))
+        warning = f"grinnder: warning: edge weights are ignored: model={model} takes none"
+        assert (warning in capsys.readouterr().err) == said
+
+
 def test_on_a_device(graphs, tmp_path):
     """The same visits, where rows are copied to and from."""
     config = lab.config(graphs["classes"], tmp_path, parts=3, epochs=2, dtype="float32", dropout=0.5)
