@@ -7,6 +7,7 @@ one it is an estimate, for parts as bad as any published partitioner makes them,
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from tempfile import TemporaryDirectory
 
 from grinnder_cli import dataset
@@ -69,7 +70,7 @@ def require_fit(config: RunConfig, prepared: Prepared) -> None:
         least=prepared.least_bytes, device=prepared.device, least_device=prepared.least_device_bytes,
     )  # fmt: skip
     message = _message(
-        config, short, lambda: _fitting_parts(Preparation(config, planning=True), prepared.partition.parts)
+        config, short, partial(_fitting_parts, Preparation(config, planning=True), prepared.partition.parts)
     )
     if message:
         raise DoesNotFit(message)
@@ -96,16 +97,17 @@ def _shortage(found: Outlook) -> _Shortage:
     )  # fmt: skip
 
 
-def _message(config: RunConfig, short: _Shortage, fitting: Callable[[], str | None]) -> str | None:
+def _message(config: RunConfig, short: _Shortage, fitting: Callable[..., str | None]) -> str | None:
     """One line: what is short, of what there is, and what to set; None: nothing is short.
 
     Args:
-        fitting: parts that fit, in words; None: no number of them is known.
+        fitting: parts that fit, in words with what they need of the device (`device`) or the host; None: no number of
+            them is known.
     """
     budget, device, about = short.budget, short.device, "about " if short.about else ""
     made = f"parts={short.parts}{' (estimated: they are not made yet)' if short.about else ''}"
     if short.least > budget.bytes:
-        other = None if short.searched or short.method not in IN_PARTS else fitting()
+        other = None if short.searched or short.method not in IN_PARTS else fitting(device=False)
         return (
             f"needs {about}{units.format_size(short.least)} of host memory at {made}, "
             f"{units.format_size(budget.bytes)} allowed ({budget.source}); set memory.host={short.least}"
@@ -115,7 +117,7 @@ def _message(config: RunConfig, short: _Shortage, fitting: Callable[[], str | No
         return None
     remedy = "method=pull needs less"
     if short.method in IN_PARTS:
-        remedy = "use a smaller hidden" if short.searched else fitting() or "use a smaller hidden"
+        remedy = "use a smaller hidden" if short.searched else fitting(device=True) or "use a smaller hidden"
     without = "" if config.device == "cuda" else ", or set device=cpu"
     return (
         f"needs {about}{units.format_size(short.least_device)} of device memory at {made}, "
@@ -136,7 +138,7 @@ def _exact(stages: Preparation, outline: Outline) -> str | None:
         making = max(dataset.load_bytes(stages.source, 0), cutting_bytes(stages, outline, found.trial.parts, 0))
         short = dataclasses.replace(_shortage(found), least=max(found.least_bytes, making))
         elsewhere = Preparation(config, planning=True)
-        return _message(stages.config, short, lambda: _fitting_parts(elsewhere, found.trial.parts))
+        return _message(stages.config, short, partial(_fitting_parts, elsewhere, found.trial.parts))
 
 
 def _about(stages: Preparation, outline: Outline) -> str | None:
@@ -150,10 +152,10 @@ def _about(stages: Preparation, outline: Outline) -> str | None:
 
     search = dataclasses.replace(assumed_search(stages, outline), make=make)
     found = of_trial(stages, outline, search.run(), graph)
-    return _message(stages.config, _shortage(found), lambda: _fitting_parts(stages, found.trial.parts))
+    return _message(stages.config, _shortage(found), partial(_fitting_parts, stages, found.trial.parts))
 
 
-def _fitting_parts(stages: Preparation, parts: int) -> str | None:
+def _fitting_parts(stages: Preparation, parts: int, *, device: bool) -> str | None:
     """Other parts that fit, more rather than fewer: made where that takes seconds only, else assumed."""
     outline = outline_of(stages.source, stages.data_dir)
     if outline is None:
@@ -167,6 +169,6 @@ def _fitting_parts(stages: Preparation, parts: int) -> str | None:
         plan = search.plan_of(made.sizes, search.resolved)
         least = max(plan.least, search.preparing(made, plan))
         if plan.fits and least <= stages.budget.bytes:
-            needs = plan.device.least if plan.device else least
+            needs = plan.device.least if device and plan.device else least
             return f"parts={count} {'fits' if made.partition else 'should fit'} ({units.format_size(needs)})"
     return None

@@ -25,7 +25,7 @@ int grinnder_cuda_host_unregister(void *p);
 /* Copy between any two memories, asynchronous where host memory is pinned. */
 int grinnder_cuda_copy(void *dst, const void *src, uint64_t nbytes, void *stream);
 
-/* n bytes of zeros. */
+/* n bytes of zeros, into the device's memory or pinned host memory. */
 int grinnder_cuda_zero(void *p, uint64_t n, void *stream);
 
 /* Collect rows of several sources: for every segment s and i in [0, count[s]), row first[s] + i of out becomes

@@ -10,7 +10,7 @@ from grinnder_cli.config.schema import DatasetConfig, MemoryConfig, RunConfig
 from grinnder_cli.errors import DoesNotFit
 from grinnder_cli.run.outlook import look
 from grinnder_cli.run.parts import WORTHWHILE
-from grinnder_cli.run.preparation import prepare_run
+from grinnder_cli.run.preparation import prepare_run, require_fit
 from grinnder_cli.run.stages import Preparation
 
 
@@ -80,3 +80,17 @@ def test_preparation_that_does_not_fit_counts(config):
     found = replace(search, preparing=preparing).run()
     assert found.fits and found.parts > fewest.parts
     assert not replace(search, preparing=lambda made, plan: search.budget + 1).run().fits
+
+
+def test_a_refusal_names_parts_that_fit(config):
+    asked = replace(config, parts=2, method=replace(config.method, name="pull"))
+    two, four = (
+        prepare_run(replace(asked, parts=parts, memory=MemoryConfig(host="1GiB"))).least_bytes for parts in (2, 4)
+    )
+    assert four < two
+    tight = replace(asked, memory=MemoryConfig(host=str((two + four) // 2)))
+    with pytest.raises(DoesNotFit, match=rf"set memory.host={two}, or parts=4 fits \("):
+        require_fit(tight, prepare_run(tight))
+    nothing = replace(asked, memory=MemoryConfig(host="12MiB"))
+    with pytest.raises(DoesNotFit, match=rf"set memory.host={two}$"):
+        require_fit(nothing, prepare_run(nothing))
