@@ -46,16 +46,20 @@ def warm_up_layers(
     }
     nodes = nodes_of(fields.__getitem__, model.spec.family.scale)
     indptr, indices = torch.arange(rows + 1, device=device) * EDGES, ids.int().repeat_interleave(EDGES)
-    block = Block(indptr=indptr, indices=indices, weight=None, send=nodes.send, receive=nodes.receive, ids=ids)
+    weight = torch.ones(len(indices), dtype=dtype, device=device) if model.spec.family.weighted else None
+    block = Block(indptr=indptr, indices=indices, weight=weight, send=nodes.send, receive=nodes.receive, ids=ids)
     for layer in model.spec.layers:
         x = torch.zeros(rows, layer.d_in, dtype=dtype, device=device)
         out = torch.empty(rows, layer.d_out, dtype=dtype, device=device)
         if layer.index == model.spec.depth:
+            stages.loss(x, block, nodes, tally, 0, train=False, evaluate=True, grad=None)
             stages.loss(x, block, nodes, tally, 0, train=True, evaluate=True, grad=out)
         else:
+            stages.forward(layer.index, x, block, nodes, 0, False, out)
             if model.spec.two_sweeps:
                 _normalise(stages, layer, x, block, nodes)
-            stages.forward(layer.index, x, block, nodes, 0, True, out)
+            else:
+                stages.forward(layer.index, x, block, nodes, 0, True, out)
         stages.backward(layer.index, x, block, nodes, 0, out, wanted=layer.index > 1)
     update.step(0)
     tally.scores_pct()

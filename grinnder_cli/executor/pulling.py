@@ -113,7 +113,8 @@ class _Pull:
         root = visit.scratch(of.d_out) if stages.spec.sends_root(layer, stages.ax) else None
         if layer > 1:
             ax, train = visit.need("ax"), self.step.train
-            stages.forward(layer - 1, ax, self._before(layer - 1), self.nodes, self.epoch, train, None, own, root)
+            before = self._before(layer - 1)
+            stages.forward(layer - 1, ax, before, self.nodes, self.epoch, train, None, own, root, again=True)
         else:
             stages.enter(visit.need("x"), self.nodes, own, root)
         return own, root

@@ -151,16 +151,19 @@ class Stages:
         carry: Tensor | None,
         y: Tensor,
         root: Tensor | None,
+        *,
+        again: bool = False,
     ) -> None:
         """Z_l -> Y_{l+1}, scaled for sending, into `y`; h_l into `carry` where the next layer takes it a second time.
 
         Args:
             before: h_{l-1}, where layer l takes it a second time.
             root: where a root weight's share of Z_{l+1} goes.
+            again: another visit computed these rows before, and whoever watches has seen them.
         """
+        watched = not again and self.watch is not None and self.watch.embeddings and index == self.spec.depth - 1
         for rows in self.stretches(len(z)):
             own = self._stretch(rows, before)
-            watched = self.watch is not None and self.watch.embeddings and index == self.spec.depth - 1
             both = carry is not None or root is not None or watched
             sent, h = self._activate(
                 index, *self._normed(index, z[rows], own, train), own, nodes, rows, epoch, train, both

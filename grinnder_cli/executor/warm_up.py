@@ -67,7 +67,7 @@ def warm_up(
 
 def _exchange(place: "_MadeUp", gpu: Gpu | None) -> None:
     """As packs are made and rows are gathered."""
-    source, _ = place.operand()
+    source = place.scratch(place.width(place.step.exchanged))
     rows = place.field("recv_in", "rows")
     packed = gather_rows(source, rows)
     if gpu:
@@ -88,8 +88,12 @@ class _MadeUp:
     def _listed(self, accesses: tuple[Access, ...], name: str) -> bool:
         return any(access.chunk.tensor == name for access in (*accesses, *self.step.held))
 
+    def width(self, name: str) -> int:
+        """Columns of a tensor of the plan."""
+        return self._program.tensors[name].width
+
     def _zeros(self, name: str) -> Tensor:
-        return self.scratch(self._program.tensors[name].width)
+        return self.scratch(self.width(name))
 
     def field(self, constant: str, field: str) -> Tensor:
         kinds = {name: dtype for name, dtype, _ in self.sizes.layout(constant, self.step.part).fields}
@@ -119,9 +123,9 @@ class _MadeUp:
         written = tuple(access for access in self.step.writes if access.mode is Mode.WRITE)
         return self._zeros(name) if self._listed(written, name) or name in self.step.computed else None
 
-    def operand(self) -> tuple[Tensor, Tensor]:
-        own = self._zeros(self.step.exchanged)
-        return own, own.clone()
+    def operand(self) -> tuple[Tensor | None, Tensor]:
+        computed = self.step.exchanged in self.step.computed
+        return None if computed else self._zeros(self.step.exchanged), self._zeros(self.step.exchanged)
 
     def scratch(self, width: int) -> Tensor:
         return torch.zeros(self.rows, width, dtype=self._dtype, device=self._device)

@@ -164,8 +164,9 @@ def test_packs_with_holes(tmp_path):
         assert lab.same_weights(lab.run(cfg, LazyGpu()), want), share
 
 
+@pytest.mark.parametrize("recompute", ["off", "on"])
 @pytest.mark.parametrize("shape", SHAPES | MODELS)
-def test_warm_up_meets_every_kind_of_visit(graph, tmp_path, shape, monkeypatch):
+def test_warm_up_meets_every_kind_of_visit(graph, tmp_path, shape, recompute, monkeypatch):
     """It calls the same stages with the same widths as the run does."""
     from grinnder_cli.executor import stages, warm_up
 
@@ -184,7 +185,8 @@ def test_warm_up_meets_every_kind_of_visit(graph, tmp_path, shape, monkeypatch):
 
     for name in ("enter", "measure", "forward", "loss", "backward", "settle", "backward_enter"):
         note(name)
-    base = lab.config(graph, tmp_path, parts=3, epochs=2, **(SHAPES | MODELS)[shape])
+    common = {"parts": 3, "epochs": 2, "exchange": "pack", "recompute": recompute}
+    base = lab.config(graph, tmp_path, **common, **(SHAPES | MODELS)[shape])
     seen[where := "run"] = set()
     prepared = lab.run(base).prepared
     seen[where := "warm up"] = set()

@@ -22,7 +22,7 @@ from lazy_gpu import LazyGpu
 from grinnder_cli.config.schema import CheckpointConfig, DatasetConfig, RunConfig
 from grinnder_cli.errors import ConfigError, DataError, DoesNotFit
 from grinnder_cli.executor.objective import Values
-from grinnder_cli.executor.watch import Watch
+from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.plan.planner import make_plan
 from grinnder_cli.plan.simulate import Traffic
 from grinnder_cli.run import building, predicting, prediction_file, training
@@ -128,6 +128,21 @@ def test_what_is_computed_again_fits_the_least_memory(graphs, tmp_path):
     least = prepare_run(config, training=False).plan.least
     _, got = predicted(run, replace(config, memory=replace(config.memory, host=str(least))))
     assert all(np.array_equal(got[name], want[name]) for name in want)
+
+
+def test_embeddings_of_rows_computed_again_are_kept_once(graphs, tmp_path):
+    common = {"parts": 3, "layers": 2, "hidden": 33, "epochs": 1, "ax": "on", "exchange": "pack", "recompute": "on"}
+    config = lab.config(graphs["classes"], tmp_path, **common)
+    run, kept = trained(config), []
+    keep = prediction_file.PredictionFile.keep
+
+    def counted(self, name, ids, rows):
+        kept.extend(ids.tolist() if name == EMBEDDINGS else ())
+        keep(self, name, ids, rows)
+
+    with mock.patch.object(prediction_file.PredictionFile, "keep", counted):
+        predicted(run, config, embeddings=True)
+    assert sorted(kept) == list(range(200))
 
 
 def test_edge_weights_are_ignored_aloud(graphs, tmp_path, capsys):
