@@ -64,12 +64,12 @@ def main() -> None:
     rows += [row(name + within, [*keys, *choice, f"memory.host={tight}"]) for name, choice in TIGHT.items()]
     by_name = {r["name"].removesuffix(within): r for r in rows}
     pull, regather = by_name["pull"], by_name["regather (GRD-G)"]
+    moved = by_name["pull, opt"]["storage_bytes"]
     result = {
         "pull_over_regather_gathered": pull["gathered_bytes"] / regather["gathered_bytes"],
         "pull_over_regather_exchanged": pull["gathered_bytes"]
         / (regather["gathered_bytes"] + regather["scattered_bytes"]),
-        "hongtu_over_pull_storage_tight": by_name["hongtu, opt"]["storage_bytes"]
-        / max(by_name["pull, opt"]["storage_bytes"], 1),
+        "hongtu_over_pull_storage_tight": by_name["hongtu, opt"]["storage_bytes"] / moved if moved else None,
         "tight_budget_bytes": tight,
         "hongtu_least_bytes": least,
         "hongtu_keeps_bytes": keeps,
