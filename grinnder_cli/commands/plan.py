@@ -71,21 +71,24 @@ def describe(config: RunConfig, outlook: "Outlook") -> dict[str, Any]:
     written = steady.write_bytes * EPOCHS
     seconds, rates_note = _seconds(config, run)
     endurance = parse_size(config.storage.endurance, "storage.endurance") if config.storage.endurance else None
+    moved = {
+        "predicted_read_bytes": total.read_bytes,
+        "predicted_write_bytes": total.write_bytes,
+        "read_bytes_per_epoch": steady.read_bytes,
+        "write_bytes_per_epoch": steady.write_bytes,
+        "asked_bytes_per_epoch": steady.asked_bytes,
+        "lower_bound_read_bytes": least,
+        "write_bytes_per_100_epochs": written,
+        "endurance_share_per_100_epochs": written / endurance if endurance else None,
+    }
     return {
         "estimate": outlook.estimate,
-        "predicted_read_bytes": total.read_bytes if known else None,
-        "predicted_write_bytes": total.write_bytes if known else None,
-        "read_bytes_per_epoch": steady.read_bytes if known else None,
-        "write_bytes_per_epoch": steady.write_bytes if known else None,
-        "asked_bytes_per_epoch": steady.asked_bytes if known else None,
+        **(moved if known else dict.fromkeys(moved)),
         "predicted_epoch_s": seconds,
         "rates_note": rates_note,
         "h2d_bytes_per_epoch": up,
         "d2h_bytes_per_epoch": down,
-        "lower_bound_read_bytes": least if known else None,
         "read_over_lower_bound": total.read_bytes / least if least else None,
-        "write_bytes_per_100_epochs": written if known else None,
-        "endurance_share_per_100_epochs": written / endurance if endurance and known else None,
         "min_host_bytes": outlook.least_bytes,
         "min_device_bytes": outlook.least_device_bytes,
         "device": _device(plan),

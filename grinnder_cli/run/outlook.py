@@ -4,6 +4,7 @@ Where the stores are there, nothing of the features is read, nor are dataset fil
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from grinnder_cli import dataset
 from grinnder_cli.config.schema import RunConfig
@@ -11,7 +12,6 @@ from grinnder_cli.dataset.graph import Graph
 from grinnder_cli.model.spec import ModelSpec
 from grinnder_cli.partitioner import methods
 from grinnder_cli.partitioner.partition import describe_bytes
-from grinnder_cli.plan.planner import Plan
 from grinnder_cli.run.memory import Limit
 from grinnder_cli.run.outline import Outline, outline_of, outline_of_graph
 from grinnder_cli.run.parts import Made, Search, Trial
@@ -98,15 +98,12 @@ def assume(stages: Preparation, outline: Outline, parts: int, share: float | Non
 def assumed_search(stages: Preparation, outline: Outline, share: float | None = None) -> Search:
     """The search for a number of parts where none have been made; `share` as in `assume`."""
     config = stages.config
-
-    def preparing(made: Made, plan: Plan) -> int:
-        return max(pending_bytes(outline, made.partition, made.sizes, stages.data_dir, ax=plan.program.ax))
-
     return Search(
         config=config, method=stages.method, model=outline.model(config), outline=outline,
         budget=stages.budget.bytes, device=stages.device.bytes if stages.device else None, first=stages.first,
         scored=outline.num_nodes if config.metric == "rocauc" else 0,
-        make=lambda parts: assume(stages, outline, parts, share), preparing=preparing, check=stages.check,
+        make=lambda parts: assume(stages, outline, parts, share), preparing=partial(stages.preparing, outline),
+        check=stages.check,
     )  # fmt: skip
 
 

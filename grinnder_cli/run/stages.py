@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -173,16 +174,16 @@ class Preparation:
     def search(self, graph: Graph, make: Callable[[int], Made] | None = None) -> Search:
         """The search for a number of parts; `make` stands in for making them."""
         outline = outline_of_graph(graph, self.source)
-
-        def preparing(made: Made, plan: Plan) -> int:
-            return max(pending_bytes(graph, made.partition, made.sizes, self.data_dir, ax=plan.program.ax))
-
         return Search(
             config=self.config, method=self.method, model=outline.model(self.config), outline=outline,
             budget=self.budget.bytes, device=self.device.bytes if self.device else None, first=self.first,
             scored=objective_of(graph, self.config.metric).nodes, make=make or (lambda parts: self.made(graph, parts)),
-            preparing=preparing, check=self.check, training=self.training,
+            preparing=partial(self.preparing, graph), check=self.check, training=self.training,
         )  # fmt: skip
+
+    def preparing(self, counts: blocks.Counts, made: Made, plan: Plan) -> int:
+        """Host memory of the preparation that a plan with these sizes still takes, bytes."""
+        return max(pending_bytes(counts, made.partition, made.sizes, self.data_dir, ax=plan.program.ax))
 
     def is_stored(self, graph: Graph, parts: int) -> bool:
         """The parts are in the store."""
