@@ -84,14 +84,18 @@ def disk(arguments: argparse.Namespace, result: dict) -> None:
     common = prepared(arguments, "disk")
     few = [word for word in common if not word.startswith(("epochs=", "eval_every="))]
     for model in arguments.models:
-        rows = {}
-        for method in METHODS:  # whatever is asked for, so that rows measured apart have the same memory
+
+        def row(method: str, model: str = model) -> tuple[list[str], int]:
             words = words_of(few, model, method, arguments.parts)
             words += ["epochs=4", "eval_every=4"] if method == "pull" else ["epochs=2", "eval_every=2"]
-            rows[method] = [*words, f"memory.device={run.with_topology(words)}"]
-        most = max(json.loads(run.grinnder("plan", words))["min_host_bytes"] for words in rows.values())
+            words.append(f"memory.device={run.with_topology(words)}")
+            return words, json.loads(run.grinnder("plan", words))["min_host_bytes"]
+
+        with ThreadPoolExecutor(len(METHODS)) as pool:  # whatever is asked for, so that rows measured apart agree
+            rows = dict(zip(METHODS, pool.map(row, METHODS), strict=True))
+        most = max(least for _, least in rows.values())
         for method in arguments.methods:
-            small = [*rows[method], f"memory.host={most + most // 2}", "storage.verify=off"]
+            small = [*rows[method][0], f"memory.host={most + most // 2}", "storage.verify=off"]
             name = f"{model}, {method}, on disk"
             run.measure(name, small, arguments, result, check=False, warm_up=int(method == "pull"))
 
