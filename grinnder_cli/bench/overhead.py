@@ -28,7 +28,7 @@ from grinnder_cli.executor.planned import PlannedRunner
 from grinnder_cli.executor.prepare import prepare_ax
 from grinnder_cli.executor.stages import Stages
 from grinnder_cli.executor.tally import Tally
-from grinnder_cli.executor.update import Update
+from grinnder_cli.executor.update import Update, zero_gradients
 from grinnder_cli.model.registry import build
 from grinnder_cli.model.spec import describe
 from grinnder_cli.partitioner.blocks import operator
@@ -46,8 +46,7 @@ def stretch_seconds(allowed: float) -> tuple[float, float, float]:
     spec = describe(RunConfig(layers=3, hidden=16), 16, 16)
     objective = OneClass(classes=16, metric="accuracy")
     stages = Stages(build(spec, 0, torch.float32), True, objective, ROWS)
-    for parameter in stages.model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
+    zero_gradients(stages.model)
     some, more, out = torch.rand(3, ROWS, 16)
     ids, ones = torch.arange(ROWS), torch.ones(ROWS)
     nodes = Nodes(ids, torch.zeros(ROWS, dtype=torch.int32), torch.ones(ROWS, dtype=torch.uint8), ones, ones)

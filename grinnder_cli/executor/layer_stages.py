@@ -15,7 +15,6 @@ from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.base import Model
 from grinnder_cli.model.block import Block
 from grinnder_cli.model.layered import layered
-from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.methods.stretches import stretches
 from grinnder_cli.plan.steps import Op, Step
 
@@ -38,18 +37,6 @@ class LayerStages:
 
     def _cast(self, x: Tensor) -> Tensor:
         return x.to(next(self.model.parameters()).dtype)
-
-    def _count(self, logits: Tensor, target: Tensor, nodes: Nodes, tally: Tally) -> None:
-        if self.watch is not None:
-            self.watch.predictions(self.objective, nodes.id, logits)
-        if self.objective.ranked:
-            tally.scores[nodes.id] = self.objective.scores(logits)
-            tally.kinds[nodes.id] = nodes.role | (target == 1).to(torch.uint8) << len(ROLES)
-            return
-        for bit in range(len(ROLES)):
-            correct, counted = self.objective.count(logits, target, (nodes.role >> bit & 1).bool())
-            tally.correct[bit] += correct
-            tally.counted[bit] += counted
 
     def begin(self, step: Step) -> None:
         """Before the first visit of a pass: sums over parts begin, or those of the pass before are complete."""
@@ -138,7 +125,9 @@ class LayerStages:
         """Logits -> their loss and its gradient (into `grad`) in training; tallies the metric to evaluate."""
         target = self.objective.targets(nodes.y, len(logits))
         if evaluate:
-            self._count(logits, target, nodes, tally)
+            if self.watch is not None:
+                self.watch.predictions(self.objective, nodes.id, logits)
+            tally.count(self.objective, logits, target, nodes.role, nodes.id)
         if not train:
             return
         assert grad is not None
@@ -162,5 +151,7 @@ class LayerStages:
             grad: of the layer's output.
         """
         leaf = self._cast(x).detach().requires_grad_(wanted)
-        self.layer(index, leaf, block, nodes, epoch, True).backward(grad)
+        out = self.layer(index, leaf, block, nodes, epoch, True)
+        if out.requires_grad:  # not so where a user's first layer has nothing to train
+            out.backward(grad)
         return leaf.grad

@@ -9,7 +9,7 @@ from grinnder_cli.executor.layer_stages import LayerStages
 from grinnder_cli.executor.nodes import Nodes, nodes_of
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.tally import Tally
-from grinnder_cli.executor.update import Update
+from grinnder_cli.executor.update import Update, zero_gradients
 from grinnder_cli.model.base import Model
 from grinnder_cli.model.block import Block
 from grinnder_cli.model.spec import LayerSpec
@@ -34,8 +34,7 @@ def warm_up_layers(
     rows, device = min(rows, MOST_ROWS), gpu.device if gpu else torch.device("cpu")
     stages, tally = LayerStages(model, objective, rows), Tally(device, nodes=rows, dtype=dtype)
     update = Update(model, settings, epochs=settings.warmup + 1)
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
+    zero_gradients(model)
     ids = torch.arange(rows, device=device)
     target = objective.blank(rows, dtype, device)
     fields = {
@@ -63,6 +62,8 @@ def warm_up_layers(
         stages.backward(layer.index, x, block, nodes, 0, out, wanted=layer.index > 1)
     update.step(0)
     tally.scores_pct()
+    for parameter in model.parameters():  # as a checkpoint does
+        parameter.detach().cpu()
     if gpu:
         _exchange(gpu, dtype)
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from grinnder_cli.executor.device import Device
 from grinnder_cli.executor.device_visit import DeviceVisit
 from grinnder_cli.executor.gpu import COMPUTE, OUT, Gpu
@@ -26,7 +24,7 @@ from grinnder_cli.executor.pulling import pulling
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.stages import Stages
 from grinnder_cli.executor.tally import Tally
-from grinnder_cli.executor.update import Update
+from grinnder_cli.executor.update import Update, zero_gradients
 from grinnder_cli.executor.visit import Visit
 from grinnder_cli.executor.watch import Watch
 from grinnder_cli.executor.workspace import Compute
@@ -110,8 +108,7 @@ class PlannedRunner:
         self._early: tuple[float, float] | None = None
         """(loss, seconds) of the coming epoch's forward, run as the last epoch's evaluation."""
         self.optimizer.zero_grad(set_to_none=False)
-        for parameter in model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
+        zero_gradients(model)
 
     def run_epoch(self, epoch: int) -> EpochResult:
         """Train one epoch and evaluate where it is due.

@@ -21,7 +21,7 @@ from grinnder_cli.executor.nodes import Nodes, nodes_of
 from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.result import EpochResult
 from grinnder_cli.executor.tally import Tally
-from grinnder_cli.executor.update import Update
+from grinnder_cli.executor.update import Update, zero_gradients
 from grinnder_cli.executor.visit import TORCH
 from grinnder_cli.executor.watch import Watch
 from grinnder_cli.model.base import Model
@@ -140,8 +140,7 @@ class SnapshotRunner:
             for layer in model.spec.layers
             for p in self._parts
         }
-        for parameter in model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
+        zero_gradients(model)
 
     # ------------------------------------------------------------------ epochs
     def run_epoch(self, epoch: int) -> EpochResult:
@@ -184,7 +183,8 @@ class SnapshotRunner:
                 made[own] = out.detach()
                 if layer.index == spec.depth:
                     self._stages.settle(out.detach(), nodes, tally, train=True, evaluate=False, grad=grad[own])
-                outputs[layer.index, p] = torch.autograd.graph.get_gradient_edge(out)
+                if out.requires_grad:  # not so where a user's first layer has nothing to train
+                    outputs[layer.index, p] = torch.autograd.graph.get_gradient_edge(out)
             below = made
         return outputs, grad
 
@@ -192,8 +192,9 @@ class SnapshotRunner:
         for layer in reversed(self.model.spec.layers):
             for p in self._parts:
                 self._check()
-                own = slice(int(self._first[p]), int(self._first[p + 1]))
-                torch.autograd.backward(outputs.pop((layer.index, p)), grad[own])
+                own, out = slice(int(self._first[p]), int(self._first[p + 1])), outputs.pop((layer.index, p), None)
+                if out is not None:
+                    torch.autograd.backward(out, grad[own])
             grad = self._grads.pop(layer.index - 1) if layer.index > 1 else grad
 
     def _adder(self, layer: int, members: Tensor) -> Callable[[Tensor], None]:

@@ -18,7 +18,6 @@ from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.tally import Tally
 from grinnder_cli.executor.watch import EMBEDDINGS, Watch
 from grinnder_cli.model.base import Model
-from grinnder_cli.partitioner.operator import ROLES
 from grinnder_cli.plan.methods.stretches import stretches
 from grinnder_cli.plan.steps import Op, Step
 
@@ -221,14 +220,7 @@ class Stages:
     def _count(self, logits: Tensor, target: Tensor, role: Tensor, ids: Tensor, tally: Tally) -> None:
         if self.watch is not None:
             self.watch.predictions(self.objective, ids, logits)
-        if self.objective.ranked:
-            tally.scores[ids] = self.objective.scores(logits)
-            tally.kinds[ids] = role | (target == 1).to(torch.uint8) << len(ROLES)
-            return
-        for bit in range(len(ROLES)):
-            correct, counted = self.objective.count(logits, target, (role >> bit & 1).bool())
-            tally.correct[bit] += correct
-            tally.counted[bit] += counted
+        tally.count(self.objective, logits, target, role, ids)
 
     # ------------------------------------------------------------------ backward
     def backward(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from grinnder_cli.executor.objective import Objective, ranking_pct
 from grinnder_cli.partitioner.operator import ROLES
@@ -34,6 +35,21 @@ class Tally:
         """Begin again, in the same memory."""
         for sums in (self.loss, self.correct, self.counted):
             sums.zero_()
+
+    def count(self, objective: Objective, logits: Tensor, target: Tensor, role: Tensor, ids: Tensor) -> None:
+        """Add rows to what the metric is made from.
+
+        Shapes:
+            logits [n, C], target, role, ids: of the same rows.
+        """
+        if objective.ranked:
+            self.scores[ids] = objective.scores(logits)
+            self.kinds[ids] = role | (target == 1).to(torch.uint8) << len(ROLES)
+            return
+        for bit in range(len(ROLES)):
+            correct, counted = objective.count(logits, target, (role >> bit & 1).bool())
+            self.correct[bit] += correct
+            self.counted[bit] += counted
 
     def report(self, objective: Objective) -> dict[str, Any]:
         """The metric of every role, under its name in `EpochResult`."""

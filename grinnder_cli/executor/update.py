@@ -54,6 +54,13 @@ class Update:
         self.optimizer.zero_grad(set_to_none=False)
 
 
+def zero_gradients(model: Model) -> None:
+    """Give every parameter a gradient of zeros, but those that a user's layers keep as they are."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+
+
 def _optimizer(parameters: list[torch.nn.Parameter], settings: OptimizerConfig) -> torch.optim.Optimizer:
     lr, decay = settings.lr, settings.weight_decay
     if settings.name == "sgd":

@@ -14,7 +14,7 @@ from grinnder_cli.executor.objective import Objective
 from grinnder_cli.executor.pulling import pulling
 from grinnder_cli.executor.stages import Stages
 from grinnder_cli.executor.tally import Tally
-from grinnder_cli.executor.update import Update
+from grinnder_cli.executor.update import Update, zero_gradients
 from grinnder_cli.executor.visit import TORCH
 from grinnder_cli.model.kernels import gather_rows
 from grinnder_cli.model.registry import build
@@ -41,8 +41,7 @@ def warm_up(
     model = build(program.model, 0, dtype).to(device)
     stages, tally = Stages(model, program.ax, objective, rows), Tally(device, nodes=rows, dtype=dtype)
     update = Update(model, settings, epochs=settings.warmup + 1)
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
+    zero_gradients(model)
     if gpu:
         model.keep_epoch(0)
     seen: set[tuple] = set()

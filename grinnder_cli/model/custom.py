@@ -180,6 +180,8 @@ def _check_parts(user: Any, module: str, depth: int) -> None:
             raise ConfigError(
                 f"{_name(module)}: parameter {name} is in none of convs, norms and act; nothing trains it"
             )
+    if not any(parameter.requires_grad for parameter in user.parameters()):
+        raise ConfigError(f"{_name(module)}: it has no parameter to train")
     for name, part in user.named_modules():
         if isinstance(part, torch.nn.modules.batchnorm._NormBase):
             raise ConfigError(

@@ -37,6 +37,9 @@ ACCESS_BYTES, EPOCH_KINDS = 512, 6
 """The plan's own objects, measured (up to 440 bytes for each access of each kind of epoch), and how many kinds of epoch
 there are: of even and odd number, the first, the last, and those that evaluate."""
 
+HELD_BYTES = 1 << 10
+"""The same of an access to a chunk that stays on the device, all kinds of epoch together (measured: up to 780)."""
+
 RANKING_BYTES = 48
 """For each node: its score and class, and what sorting those of a role takes."""
 
@@ -97,10 +100,11 @@ def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
         overlapped = max(overlapped, visit)
     weights = WEIGHT_COPIES * program.model.parameter_count * program.itemsize
     accesses = max(sum(len(s.reads) + len(s.writes) for s in steps) for steps in phases.values())
+    held = max(sum(len(s.held) for s in steps) for steps in phases.values())
     fixed = [
         weights,
         parts_bytes(program.sizes.parts),
-        accesses * EPOCH_KINDS * ACCESS_BYTES,
+        accesses * EPOCH_KINDS * ACCESS_BYTES + held * HELD_BYTES,
         recorded * _recording_bytes(program),
         bounce,
     ]

@@ -54,16 +54,8 @@ class RunDirectory:
         return self.path / "summary.json"
 
     @property
-    def report_md(self) -> Path:
-        return self.path / "report.md"
-
-    @property
     def train_log(self) -> Path:
         return self.path / "train.log"
-
-    @property
-    def events_jsonl(self) -> Path:
-        return self.path / "events.jsonl"
 
     @property
     def written(self) -> Path:

@@ -104,6 +104,7 @@ class PeakSampler:
     def exempt(self, work: Callable[[], object]) -> None:
         """Do work whose memory is not the run's: what lasts belongs to the baseline, its own peak to nobody."""
         self.sample()
+        release_freed_memory()  # else the work takes memory that others freed, and seems to need less
         before, peak, recent = self._read(), self._peak, self._recent
         work()
         grown = max(self._read() - before, 0)

@@ -16,6 +16,7 @@ from grinnder_cli.config.schema import (
     DatasetConfig,
     MemoryConfig,
     ModelConfig,
+    OptimizerConfig,
     PartitionerConfig,
     PlanConfig,
     RunConfig,
@@ -76,6 +77,15 @@ def test_the_example_equals_its_in_memory_run(example, tmp_path, name):
         awkward_graph.write(tmp_path / "awkward.npz", weighted=False)
         cfg = replace(cfg, dataset=DatasetConfig(name="npz", path=str(tmp_path / "awkward.npz")))
     losses, weights = train(cfg)
+    wanted, model = in_memory(cfg)
+    assert all(abs(a / b - 1) < 1e-9 for a, b in zip(losses, wanted, strict=True))
+    for name, tensor in model.state_dict().items():
+        assert torch.allclose(weights[name], tensor, rtol=1e-8, atol=1e-10), name
+    model.load_state_dict(weights, strict=True)
+
+
+def in_memory(cfg):
+    """(losses, model) of a user's layers as the user would train them, without dropout."""
     prepared = prepare_run(cfg)
     assert prepared.method == "regather" and prepared.plan.total.total_bytes >= 0
     graph = prepared.graph
@@ -84,17 +94,22 @@ def test_the_example_equals_its_in_memory_run(example, tmp_path, name):
     x, y = torch.tensor(graph.x).double(), torch.tensor(graph.y).long()
     picked = torch.tensor(graph.train_mask).bool()
     torch.manual_seed(cfg.seed)
-    model = _load(f"{example}:MyModel")(x.shape[1], cfg.hidden, graph.num_classes, cfg.layers).double()
-    optimizer = torch.optim.Adam(model.parameters(), lr=cfg.optimizer.lr)
-    for loss in losses:
+    model = _load(cfg.model.module)(x.shape[1], cfg.hidden, graph.num_classes, cfg.layers).double()
+    settings, losses = cfg.optimizer, []
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+    for _ in range(cfg.epochs):
         optimizer.zero_grad()
-        wanted = F.cross_entropy(model(x, edge_index)[picked], y[picked])
-        wanted.backward()
+        h = x
+        for index, conv in enumerate(model.convs, start=1):
+            h = conv(h, edge_index)
+            if index < cfg.layers:
+                norms = getattr(model, "norms", None)
+                h = getattr(model, "act", torch.relu)(h if norms is None else norms[index - 1](h))
+        loss = F.cross_entropy(h[picked], y[picked])
+        loss.backward()
         optimizer.step()
-        assert abs(loss / float(wanted.detach()) - 1) < 1e-9
-    for name, tensor in model.state_dict().items():
-        assert torch.allclose(weights[name], tensor, rtol=1e-8, atol=1e-10), name
-    model.load_state_dict(weights, strict=True)
+        losses.append(float(loss.detach()))
+    return losses, model
 
 
 def test_neither_parts_nor_method_change_the_curve(example, tmp_path):
@@ -106,6 +121,25 @@ def test_neither_parts_nor_method_change_the_curve(example, tmp_path):
     curves.append(train(replace(hongtu, method=replace(hongtu.method, name="hongtu")))[0])
     for curve in curves[1:]:
         assert all(abs(a / b - 1) < 1e-9 for a, b in zip(curve, curves[0], strict=True))
+
+
+@pytest.mark.parametrize("method", ["regather", "hongtu", "snapshot"])
+@pytest.mark.parametrize("first", ["bare", "frozen"])
+def test_layers_that_stay_as_they_are(tmp_path, first, method):
+    """A first layer without anything to train, or all of it frozen; weight decay moves what is trained alone."""
+    path = tmp_path / "layers.py"
+    path.write_text(HEAD + INIT + "        convs = [pyg.SAGEConv(a, b) for a, b in zip(w, w[1:])]\n" + {
+        "bare": "        convs[:2] = [pyg.SimpleConv(aggr='mean'), pyg.SAGEConv(i, h)]\n",
+        "frozen": "        convs[0].requires_grad_(False)\n        convs[1].lin_r.requires_grad_(False)\n",
+    }[first] + "        self.convs = torch.nn.ModuleList(convs)\n")  # fmt: skip
+    cfg = config(path, tmp_path, optimizer=OptimizerConfig(weight_decay=0.1), epochs=4)
+    losses, weights = train(replace(cfg, method=replace(cfg.method, name=method)))
+    wanted, model = in_memory(replace(cfg, parts=1))
+    assert all(abs(a / b - 1) < 1e-9 for a, b in zip(losses, wanted, strict=True))
+    began = build(describe_custom(cfg, 34, 4), cfg.seed, torch.float64).state_dict()
+    for name, parameter in model.named_parameters():
+        assert torch.allclose(weights[name], parameter, rtol=1e-8, atol=1e-10), name
+        assert torch.equal(weights[name], began[name]) != parameter.requires_grad
 
 
 def test_dropout_of_the_users_own_is_drawn_once(tmp_path):
@@ -148,6 +182,7 @@ BROKEN = {
     convs("pyg.GCNConv(a, b)"): "layer 1 (GCNConv) cannot be computed on a part",
     convs("pyg.SAGEConv(a, b + 1)"): "layer 2 (SAGEConv) cannot be computed on a part",
     convs("pyg.SAGEConv(a, h)"): "the last layer gives 8 columns, there are 4 classes",
+    convs("pyg.SAGEConv(a, b).requires_grad_(False)"): "no parameter to train",
     convs("pyg.SAGEConv(a, b)", "        self.s = torch.nn.Parameter(torch.ones(1))\n"):
         "parameter s is in none",
     convs("pyg.SAGEConv(a, b)", "        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm1d(h) for _ in w[2:])\n"):

@@ -1,5 +1,7 @@
 """What stays on the device: within the budget, never two live chunks in one place, more budget never more bytes."""
 
+import gc
+import tracemalloc
 from dataclasses import replace
 from itertools import combinations
 
@@ -10,6 +12,7 @@ from grinnder_cli.config.schema import CacheConfig, MethodConfig, ModelConfig, P
 from grinnder_cli.model.spec import describe
 from grinnder_cli.partitioner.layout import padded
 from grinnder_cli.partitioner.operator import OperatorSizes
+from grinnder_cli.plan import memory
 from grinnder_cli.plan.device import bus_bytes, plan_device
 from grinnder_cli.plan.methods.pull import PullProgram
 from grinnder_cli.plan.planner import make_plan
@@ -141,3 +144,25 @@ def test_whole_chunks_where_packs_leave_no_room():
     assert make_plan(free, model, operator, 1 << 30, device_budget=least("pack")).exchange == "pack"
     tight = make_plan(free, model, operator, 1 << 30, device_budget=least("gather"))
     assert tight.fits and tight.exchange == "gather"
+
+
+@pytest.mark.parametrize("name", ["pull", "regather", "hongtu"])
+def test_the_plans_own_objects_are_counted(monkeypatch, name):
+    """Where everything stays on the device no access is left to the host tier, and its visits are objects yet."""
+    config = RunConfig(hidden=64, parts=24, epochs=7, eval_every=3, method=MethodConfig(name=name))
+    operator, model = sizes(24), describe(config, 50, 7)
+    tracemalloc.start()
+    try:
+        plan = make_plan(config, model, operator, 1 << 34, device_budget=1 << 40)
+        walk = plan.schedule.fresh()
+        for _ in range(config.epochs):
+            walk.next_epoch()
+        gc.collect()
+        live, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    steps = plan.program.unit(1).steps
+    assert sum(len(step.held) for step in steps) > 1000
+    assert not any(step.reads or step.writes for step in steps)
+    monkeypatch.setattr(memory, "HELD_BYTES", 0)
+    assert plan.need.fixed - memory.need(plan.program, device=True).fixed >= live

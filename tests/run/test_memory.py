@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from grinnder_cli.run import memory
 from grinnder_cli.run.memory import MARGIN_BYTES, MIB, PeakSampler, host_limit, rss_anon_bytes
 
 GIB = 1 << 30
@@ -155,6 +156,16 @@ def test_peak_sampler_is_never_below_zero():
     with sampler:
         assert sampler.peak_above_baseline == 0
         assert sampler.take_recent_peak() == 0
+
+
+def test_what_was_freed_before_exempt_work_is_not_counted(monkeypatch):
+    """Work that takes memory others freed seems to need less: it is given back first."""
+    used = [100]
+    monkeypatch.setattr(memory, "release_freed_memory", lambda: used.__setitem__(0, min(used[0], 80)))
+    sampler = PeakSampler(read=lambda: used[0])
+    used[0] = 110
+    sampler.exempt(lambda: used.__setitem__(0, 90))
+    assert sampler.baseline == 110
 
 
 def test_exempt_work_moves_the_baseline_and_hides_no_peak():

@@ -5,11 +5,12 @@ import os
 
 import numpy as np
 import pytest
+import torch
 from io_memory import aligned
 
 from grinnder_cli.errors import StorageError
 from grinnder_cli.partitioner.layout import BLOCK
-from grinnder_cli.storage.ledger import Ledger, crc32c
+from grinnder_cli.storage.ledger import PIECE_BYTES, Ledger, crc32c
 from grinnder_cli.storage.store import ChunkStore
 
 pytestmark = pytest.mark.timeout(60)
@@ -33,6 +34,11 @@ def get(store, part, blocks=4):
 
 def test_checksum_is_crc32c():
     assert crc32c(np.frombuffer(b"123456789", np.uint8)) == 0xE3069283  # the check value of CRC-32C
+
+
+def test_what_lies_on_a_device_is_checksummed_in_pieces():
+    data = np.random.default_rng(0).integers(0, 256, 2 * PIECE_BYTES + 7, np.uint8)
+    assert crc32c(torch.from_numpy(data)) == crc32c(data)
 
 
 def test_round_trip_is_verified(opened, kind):

@@ -143,9 +143,14 @@ class Program(ABC):
             make: a method of the program with all its arguments but the part.
         """
         ids = range(self.sizes.parts)
-        for part in ids if (k_epoch + k) % 2 == 0 else reversed(ids):
+        for part in ids if self._ascends(k_epoch, k) else reversed(ids):
             if self.sizes.rows[part]:
                 yield self._visit(make, part)
+
+    @staticmethod
+    def _ascends(k_epoch: int, k: int) -> bool:
+        """Pass `k` of epoch `k_epoch` visits parts by number."""
+        return (k_epoch + k) % 2 == 0
 
     def _visit(self, make: "partial[Step]", part: int) -> Step:
         """The visit, made once however many kinds of epoch have it."""

@@ -122,7 +122,8 @@ class RegatherProgram(Program):
         for layer in range(depth, 0, -1):
             if sums and layer < depth:
                 sweep(partial(self._settle, layer), parity, next(passes))
-            sweep(partial(self._backward, layer, set()), parity, next(passes))
+            k = next(passes)
+            sweep(partial(self._backward, layer, self._ascends(parity, k)), parity, k)
         step_at = len(steps)
         if reuse and not last:
             forward(parity + 1, count(), True, evaluate)
@@ -131,10 +132,6 @@ class RegatherProgram(Program):
         return tuple(steps), step_at
 
     # ------------------------------------------------------------------ visits
-    def _visit(self, make: "partial[Step]", part: int) -> Step:
-        """Made anew each time: whether a gradient chunk has content depends on the visits before."""
-        return make(part).holding(self.resident)
-
     def _gathered(self, layer: int, part: int) -> tuple[Access, ...]:
         """Reads that bring [own | halo] rows of a layer's input, and the scale of the halo where the model has one."""
         name = "x" if layer == 1 else f"h{layer - 1}"
@@ -188,8 +185,16 @@ class RegatherProgram(Program):
         writes = (self._touch(Mode.WRITE, f"g{layer}", part), *self._kept(layer, part, train)) if train else ()
         return Step(Op.LOSS, layer, part, train, evaluate, reads, writes)
 
-    def _backward(self, layer: int, begun: set[int], part: int) -> Step:
-        """A visit of backward; `begun` are the parts whose gradient chunk below has content, visits in order."""
+    @cached_property
+    def _first_to_add(self) -> tuple[np.ndarray, np.ndarray]:
+        """The part whose visit of backward is the first to add to each part's gradient chunk, parts (descending,
+        ascending)."""
+        adds = (self.sizes.halo_in > 0) | np.eye(self.sizes.parts, dtype=bool)
+        adds &= (self.sizes.rows > 0)[:, None]
+        return self.sizes.parts - 1 - adds[::-1].argmax(axis=0), adds.argmax(axis=0)
+
+    def _backward(self, layer: int, ascending: bool, part: int) -> Step:
+        """A visit of backward, in a pass over parts by number or the other way round."""
         rows = self._gathered(layer, part)
         if self.snapshots:
             rows = (*self._scales(part), *self._read(part, f"snap{layer}"))
@@ -197,8 +202,8 @@ class RegatherProgram(Program):
         writes = []
         for owner in self._parts if layer > 1 else ():
             if self.sizes.halo_in[part, owner] or owner == part:
-                writes.append(self._touch(Mode.ADD if owner in begun else Mode.BEGIN, f"g{layer - 1}", owner))
-                begun.add(owner)
+                begins = self._first_to_add[ascending][owner] == part
+                writes.append(self._touch(Mode.BEGIN if begins else Mode.ADD, f"g{layer - 1}", owner))
         return Step(Op.BACKWARD, layer, part, True, False, reads, tuple(writes))
 
     # ------------------------------------------------------------------ memory
