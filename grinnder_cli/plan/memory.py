@@ -79,8 +79,7 @@ def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
         device: visits are assembled and computed in device memory; host memory holds what comes and goes.
         bounce: bytes the storage backend passes device memory through.
     """
-    units = [program.unit(epoch) for epoch in (program.first, program.first + 1, program.last)]
-    phases = {unit.phase: unit.steps for unit in units}
+    phases = _phases(program)
     visit = overlapped = computing = 0
     touched = {access.chunk.tensor for steps in phases.values() for s in steps for access in (*s.reads, *s.writes)}
     for steps in phases.values():
@@ -99,12 +98,10 @@ def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
         visit = max([visit, *(padded(program.tensors[c.tensor].chunk_bytes[c.part]) for c in program.resident)])
         overlapped = max(overlapped, visit)
     weights = WEIGHT_COPIES * program.model.parameter_count * program.itemsize
-    accesses = max(sum(len(s.reads) + len(s.writes) for s in steps) for steps in phases.values())
-    held = max(sum(len(s.held) for s in steps) for steps in phases.values())
     fixed = [
         weights,
         parts_bytes(program.sizes.parts),
-        accesses * EPOCH_KINDS * ACCESS_BYTES + held * HELD_BYTES,
+        accesses_bytes(program),
         recorded * _recording_bytes(program),
         bounce,
     ]
@@ -117,6 +114,20 @@ def need(program: Program, *, device: bool = False, bounce: int = 0) -> Need:
         chunks=sum(t.total_bytes for t in program.tensors.values() if t.name in touched),
         recorded=recorded,
     )
+
+
+def _phases(program: Program) -> dict[tuple, tuple[Step, ...]]:
+    """Steps of the kinds of epoch that differ in what they need."""
+    units = [program.unit(epoch) for epoch in (program.first, program.first + 1, program.last)]
+    return {unit.phase: unit.steps for unit in units}
+
+
+def accesses_bytes(program: Program) -> int:
+    """The plan's own objects, bytes."""
+    phases = _phases(program).values()
+    accesses = max(sum(len(s.reads) + len(s.writes) for s in steps) for steps in phases)
+    held = max(sum(len(s.held) for s in steps) for steps in phases)
+    return accesses * EPOCH_KINDS * ACCESS_BYTES + held * HELD_BYTES
 
 
 def parts_bytes(parts: int) -> int:

@@ -45,12 +45,15 @@ def make_runner(
     preparing: Callable[[], None],
     visiting: Callable[[], None],
     stack: ExitStack,
+    *,
+    held: int = 0,
 ) -> tuple[Runner, Backend | None]:
     """(runner, backend or None) for the method.
 
     Args:
         preparing, visiting: called between steps of preparation and of an epoch; raise to stop.
         stack: closes what the runner needs.
+        held: host memory that the process has taken already, bytes: preparation keeps to the rest.
     """
     _set_arithmetic()
     model = build(prepared.model, config.seed, DTYPES[config.dtype]).to("cuda" if prepared.device else "cpu")
@@ -66,11 +69,12 @@ def make_runner(
     if prepared.method == "pyg":
         layout = config.method.format
         return PyGRunner(graph, layout, model, update, objective, evaluate=due, check=visiting), None
-    memory, data_dir = prepared.budget.bytes, prepared.data_dir
+    memory, data_dir = max(prepared.budget.bytes - held, 0), prepared.data_dir
     blocks = operator(graph, prepared.partition, prepared.sizes, data_dir, memory=memory, check=preparing)
     plan = prepared.plan
     ax_archive = None
     if plan and plan.program.ax:
+        release_freed_memory()
         ax_archive, _ = prepare_ax(blocks, x_dtype, data_dir, memory=memory, check=preparing)
     release_freed_memory()
     remove_scratch(Path(config.storage.dir), run.path.name)

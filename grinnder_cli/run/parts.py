@@ -15,7 +15,7 @@ from grinnder_cli.partitioner.operator import OperatorSizes
 from grinnder_cli.partitioner.partition import Partition
 from grinnder_cli.plan.assumed import observed_share
 from grinnder_cli.plan.candidate import Task
-from grinnder_cli.plan.memory import parts_bytes
+from grinnder_cli.plan.memory import accesses_bytes, parts_bytes
 from grinnder_cli.plan.methods.choice import IN_PARTS, UNPLANNED, resolved_method
 from grinnder_cli.plan.planner import Plan, least_memory, plan_task
 from grinnder_cli.run.outline import Outline
@@ -216,11 +216,16 @@ class Search:
         share = share if trial.parts > 1 else out.share(self.config)
         foreseen: dict[int, int] = {}
         for parts in self._counts() if now else ():
-            if trial.parts < parts <= max(FORESEEN, 2 * trial.parts):
-                assumed = self.plan_of(out.sizes(self.config, parts, share), trial.method)
-                if assumed.fits and assumed.steady.total_bytes < WORTHWHILE * now:
-                    foreseen[parts] = assumed.steady.total_bytes
-                self.check()
+            if not trial.parts < parts <= max(FORESEEN, 2 * trial.parts):
+                continue
+            sizes = out.sizes(self.config, parts, share)
+            if accesses_bytes(plan.program) * _pairs(sizes) > self.budget * _pairs(trial.made.sizes):
+                break  # the plan alone would not fit, nor is there memory to make it
+            assumed = self.plan_of(sizes, trial.method)
+            if assumed.fits and assumed.steady.total_bytes < WORTHWHILE * now:
+                foreseen[parts] = assumed.steady.total_bytes
+            del assumed
+            self.check()
         for parts, nbytes in foreseen.items():
             if nbytes * WORTHWHILE <= min(foreseen.values()):
                 self.check()
@@ -254,3 +259,8 @@ class Search:
         plan = trial.plan
         assert plan is not None
         return max(plan.need.least, self.preparing(trial.made, plan)), plan.device.least if plan.device else 0
+
+
+def _pairs(sizes: OperatorSizes) -> int:
+    """Pairs of parts of which one reads the other, own rows included: steps name about as many chunks."""
+    return int((sizes.halo_in > 0).sum()) + sizes.parts

@@ -57,7 +57,7 @@ def predict(
         require_fit(config, prepared)
         if prepared.plan:
             memory.exempt(lambda: warm_up_libraries(config, prepared))
-        runner, _ = make_runner(config, prepared, run, preparing, visiting, stack)
+        runner, _ = make_runner(config, prepared, run, preparing, visiting, stack, held=memory.sample())
         check_matches(saved.weights, runner.model.state_dict(), saved.path)
         runner.model.load_state_dict(saved.weights)
         nodes = prepared.graph.num_nodes

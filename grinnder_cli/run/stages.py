@@ -28,7 +28,7 @@ from grinnder_cli.plan.memory import pyg_bytes, pyg_input_bytes
 from grinnder_cli.plan.methods.choice import IN_PARTS
 from grinnder_cli.plan.planner import Plan
 from grinnder_cli.run.device import device_limit
-from grinnder_cli.run.memory import Limit, host_limit
+from grinnder_cli.run.memory import Limit, host_limit, release_freed_memory
 from grinnder_cli.run.outline import outline_of_graph
 from grinnder_cli.run.parts import Made, Search, Trial
 
@@ -169,7 +169,9 @@ class Preparation:
         if not dataset.is_stored(self.source, self.data_dir):
             needs = dataset.load_bytes(self.source, self.budget.bytes)
             self.afford(f"preparing dataset {self.source.name}", needs)
-        return dataset.load(self.source, self.data_dir, memory=self.budget.bytes, check=self.check)
+        graph = dataset.load(self.source, self.data_dir, memory=self.budget.bytes, check=self.check)
+        release_freed_memory()
+        return graph
 
     def search(self, graph: Graph, make: Callable[[int], Made] | None = None) -> Search:
         """The search for a number of parts; `make` stands in for making them."""

@@ -70,7 +70,7 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
         if prepared.plan:
             memory.exempt(lambda: warm_up_libraries(config, prepared))
         started = time.perf_counter()
-        runner, backend = make_runner(config, prepared, run, preparing, visiting, stack)
+        runner, backend = make_runner(config, prepared, run, preparing, visiting, stack, held=memory.sample())
         prepare_s = time.perf_counter() - started
         restore(config, runner, saved)
         record.first_screen(config, prepared, progress, backend, memory.baseline, run)
