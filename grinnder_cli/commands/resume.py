@@ -67,7 +67,8 @@ def _record(directory: RunDirectory, storage_dir: Path) -> str | None:
         before = {}
     if before:
         facts["previous"] = [*before.pop("previous", []), before]
-    facts["module_sha256"] = before.get("module_sha256")  # of the file the run began with
+    for name in ("dataset_fingerprint", "module_sha256"):  # of what the run began with
+        facts[name] = before.get(name)
     cwd = before.get("cwd")
     facts["cwd"] = cwd if cwd and os.path.isdir(cwd) else facts["cwd"]
     atomic.write_json(directory.environment_json, facts)

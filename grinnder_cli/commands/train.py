@@ -35,9 +35,10 @@ def run(config: RunConfig, flags: set[str]) -> Outcome:
     hydra = _hydra_config()
     in_sweep = hydra is not None and hydra.mode.name == "MULTIRUN"
     try:
-        config_hash = _hash(config)
+        fingerprint = _fingerprint(config)
     except GrinnderError as error:
         return _failed_before_start(config, error, in_sweep)
+    config_hash = _hash(config, fingerprint)
     if in_sweep:
         skipped = _earlier(config, config_hash)
         if skipped is not None:
@@ -46,7 +47,7 @@ def run(config: RunConfig, flags: set[str]) -> Outcome:
         if config.rerun == "failed" and not _failed_before(config, config_hash):
             return Outcome(exit_code=0, status="skipped", message="rerun=failed, and no earlier run of it failed")
     directory = RunDirectory.create(config, config_hash)
-    _record(directory, config, hydra)
+    _record(directory, config, hydra, fingerprint)
     ended = run_worker(directory)
     return conclude(directory, ended, flags, brief=in_sweep)
 
@@ -61,8 +62,9 @@ def train(config: RunConfig) -> Path:
         GrinnderError: the run failed; `exit_code` as on the command line.
     """
     checks.check(config)
-    directory = RunDirectory.create(config, _hash(config))
-    _record(directory, config, None)
+    fingerprint = _fingerprint(config)
+    directory = RunDirectory.create(config, _hash(config, fingerprint))
+    _record(directory, config, None, fingerprint)
     ended = run_worker(directory)
     if ended.exit_code:
         error = GrinnderError(f"{ended.message} (run directory: {directory.path})")
@@ -122,10 +124,13 @@ def show(directory: RunDirectory, flags: set[str], *, brief: bool, report: bool)
     print(f"{_result(summary)}: {directory.path}", flush=True)
 
 
-def _hash(config: RunConfig) -> str:
+def _fingerprint(config: RunConfig) -> str:
     from grinnder_cli import dataset
 
-    fingerprint = dataset.fingerprint(dataset.of_run(config, data_dir(config.data)))
+    return dataset.fingerprint(dataset.of_run(config, data_dir(config.data)))
+
+
+def _hash(config: RunConfig, fingerprint: str) -> str:
     fingerprint += module_digest(config.model)
     return freeze.config_hash(config, version=__version__, dataset_fingerprint=fingerprint)
 
@@ -151,7 +156,7 @@ def _failed_before_start(config: RunConfig, error: GrinnderError, in_sweep: bool
         raise error
     code, message = describe(error)
     directory = RunDirectory.create(config, freeze.config_hash(config, version=__version__, dataset_fingerprint=""))
-    _record(directory, config, _hydra_config())
+    _record(directory, config, _hydra_config(), None)
     status.update(directory.status_json, state="failed", exit_code=code, message=message, ended_at=status.utc_now())
     print(f"grinnder: {message}", file=sys.stderr, flush=True)
     return Outcome(exit_code=code, status="failed", run_dir=directory.path, message=message)
@@ -164,9 +169,10 @@ def _hydra_config() -> Any:
     return HydraConfig.get() if HydraConfig.initialized() else None
 
 
-def _record(directory: RunDirectory, config: RunConfig, hydra: Any) -> None:
+def _record(directory: RunDirectory, config: RunConfig, hydra: Any, fingerprint: str | None) -> None:
     """environment.json, and what Hydra would have written into .hydra had it made the directory."""
     facts = provenance.collect(argv=provenance.command_line(), storage_dir=Path(config.storage.dir))
+    facts["dataset_fingerprint"] = fingerprint
     facts["module_sha256"] = module_digest(config.model) or None
     atomic.write_json(directory.environment_json, facts)
     if hydra is None:

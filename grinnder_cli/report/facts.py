@@ -148,7 +148,7 @@ def _time(run_dir: Path, summary: dict[str, Any]) -> Rows:
     rows = epoch_metrics(run_dir)
     rows = rows[rows["epoch"] != rows["epoch"].min()]
     evaluation = rows["eval_s"].fillna(0.0) if "eval_s" in rows else 0.0
-    if "eval_s" in rows and (rows["eval_s"] > 0).any():
+    if "eval_s" in rows and rows["eval_s"].notna().any():
         yield "evaluation, median", f"{rows['eval_s'].median():.4g} s"
     # The parts are measured over both.
     whole = (rows["epoch_time_s"] + evaluation).sum() if "epoch_time_s" in rows else 0.0
@@ -156,8 +156,6 @@ def _time(run_dir: Path, summary: dict[str, Any]) -> Rows:
         if key in rows and rows[key].notna().any() and whole > 0:
             share = rows[key].sum() / whole
             yield f"of both {key.removesuffix('_s').replace('_', ' ')}", f"{rows[key].median():.4g} s, {share:.0%}"
-    if "eval_s" in rows and rows["eval_s"].notna().any():
-        yield "evaluation, median", f"{rows['eval_s'].median():.4g} s"
     for key, label in (("partition_s", "partitioning"), ("prepare_s", "preparation")):
         if summary.get(key) is not None:
             yield label, f"{summary[key]:.4g} s"

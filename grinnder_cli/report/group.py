@@ -48,25 +48,29 @@ def check_keys(runs: pd.DataFrame, keys: list[str], flag: str) -> None:
             raise ConfigError(f"unknown key '{key}' in {flag}{did_you_mean(key, known)}")
 
 
-def newest_of_each(runs: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """Drop repeats of one configuration and seed, so that n counts seeds.
+def newest_of_each(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Set repeats of one configuration and seed apart, so that n counts seeds.
 
     A complete run goes before a failed one, then the newer before the older (directory names
     begin with the start time).
 
     Returns:
-        The rows that stay, and how many were dropped.
+        The rows that stay, and the others. A run of other data, or by another file of layers, is no repeat.
     """
     keys = [
         key for key in runs.attrs["config_keys"] if key not in _NOT_SETTINGS - {"seed", "dataset.path", "storage.dir"}
     ]
     order = sorted(range(len(runs)), key=lambda i: _rank(runs.iloc[i]), reverse=True)
-    kept: dict[tuple[str, ...], int] = {}
+    kept: dict[tuple[str, ...], dict[str | None, int]] = {}
     for position in order:
-        kept.setdefault(tuple(repr(runs.iloc[position][key]) for key in keys), position)
-    frame = runs.iloc[sorted(kept.values())]
+        run = runs.iloc[position]
+        same = kept.setdefault(tuple(repr(run[key]) for key in keys), {})
+        if run["inputs"] is not None or not same:  # None: it failed before its data were read
+            same.setdefault(run["inputs"], position)
+    stay = sorted(position for same in kept.values() for position in same.values())
+    frame, rest = runs.iloc[stay], runs.drop(runs.index[stay])
     frame.attrs = dict(runs.attrs)
-    return frame, len(runs) - len(frame)
+    return frame, rest
 
 
 def group(runs: pd.DataFrame, keys: list[str]) -> list[Group]:

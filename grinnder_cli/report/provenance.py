@@ -1,5 +1,6 @@
 """Which code and which machine a table's numbers come from, and the refusal to mix them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -46,6 +47,24 @@ def check_not_mixed(runs: pd.DataFrame) -> None:
         if len(seen) > 1:
             raise ConfigError(
                 f"the runs mix {len(seen)} {word}: {seen[0]!r} and {seen[1]!r}; choose runs of one, or add --mix"
+            )
+
+
+def check_same_inputs(groups: Iterable[pd.DataFrame]) -> None:
+    """Refuse to average runs whose dataset, or file of layers, changed between them.
+
+    Args:
+        groups: rows of `load_runs` that differ in nothing but their seed.
+
+    Raises:
+        ConfigError: names two runs of one configuration with other contents.
+    """
+    for runs in groups:
+        seen = _distinct(runs, "inputs")
+        if len(seen) > 1:
+            one, other = (runs[runs["inputs"] == inputs]["run_dir"].iloc[0] for inputs in seen[:2])
+            raise ConfigError(
+                f"the data, or the file of layers, changed between {one} and {other}; choose runs of one, or add --mix"
             )
 
 

@@ -18,7 +18,7 @@ import yaml
 from grinnder_cli.errors import ConfigError, DataError
 from grinnder_cli.report.provenance import identity
 
-STATUS_COLUMNS = ("run_dir", "status", "exit_code", "message", "version", "git", "hardware")
+STATUS_COLUMNS = ("run_dir", "status", "exit_code", "message", "version", "git", "hardware", "inputs")
 COMPLETE = "complete"
 _OUT_OF_MEMORY_CODES = {5, 137}  # our own refusal; SIGKILL, which is how the kernel refuses
 
@@ -31,8 +31,9 @@ def load_runs(paths: Iterable[Path]) -> pd.DataFrame:
 
     Returns:
         One row per run, sorted by directory: `run_dir` (Path), `status` (complete, OOM, failed,
-        interrupted or unfinished), `exit_code`, `message`, `version`, `git`, `hardware`, configuration
-        keys, summary keys. `attrs["config_keys"]` lists the configuration keys in their order.
+        interrupted or unfinished), `exit_code`, `message`, `version`, `git`, `hardware`, `inputs` (of the
+        content of the dataset and of the file of layers), configuration keys, summary keys.
+        `attrs["config_keys"]` lists the configuration keys in their order.
 
     Raises:
         ConfigError: a path does not exist, or holds no run.
@@ -156,7 +157,10 @@ def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _row(run_dir: Path, config: dict[str, Any], config_keys: set[str]) -> dict[str, Any]:
     status, summary = read_json(run_dir / "status.json"), read_json(run_dir / "summary.json")
-    version, git, hardware = identity(read_json(run_dir / "environment.json"))
+    environment = read_json(run_dir / "environment.json")
+    version, git, hardware = identity(environment)
+    data = environment.get("dataset_fingerprint") or summary.get("dataset_fingerprint")
+    contents = [str(digest)[:12] for digest in (data, environment.get("module_sha256")) if digest]
     state, message = _outcome(status), status.get("message")
     if state == COMPLETE and not summary:
         state, message = "failed", "complete, but without summary.json"
@@ -164,7 +168,12 @@ def _row(run_dir: Path, config: dict[str, Any], config_keys: set[str]) -> dict[s
         summary = {}  # figures of an earlier, shorter attempt are not this configuration's result
     results = {f"summary.{key}" if key in config_keys else key: value for key, value in summary.items()}
     fixed = {"run_dir": run_dir, "status": state, "exit_code": status.get("exit_code"), "message": message}
-    return results | config | fixed | {"version": version, "git": git, "hardware": hardware}
+    return (
+        results
+        | config
+        | fixed
+        | {"version": version, "git": git, "hardware": hardware, "inputs": " ".join(contents) or None}
+    )
 
 
 def _no_nan(value: Any) -> Any:

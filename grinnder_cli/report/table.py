@@ -110,11 +110,14 @@ def make_results(
         _Summary(group=item, cells=tuple(make_cell(collect(item.runs, metric), item.failures) for metric in values))
         for item in group(runs, keys)
     ]
-    notes = _notes(runs, values, repeats)
+    if not mix:
+        provenance.check_same_inputs([summary.group.runs for summary in summaries])
     tables = []
     for own in dict.fromkeys(summary.part(apart) for summary in summaries):
         members = [summary for summary in summaries if summary.part(apart) == own]
         caption = ", ".join(f"{key}={shown(value)}" for key, value in zip(apart, own, strict=True))
+        same = (tuple(repr(run[key]) for key in apart) == tuple(map(repr, own)) for _, run in repeats.iterrows())
+        notes = _notes(runs, values, sum(same))
         sentence = provenance.line(pd.concat([member.group.runs for member in members]), notes)
         lay_out = _crossed if cols else _flat
         tables.append(lay_out(members, list(rows), list(cols), values, caption, sentence))

@@ -19,9 +19,10 @@ from grinnder_cli.run.memory import PeakSampler
 from grinnder_cli.run.prediction_file import PredictionFile
 from grinnder_cli.run.preparation import Prepared, prepare_run, require_fit
 from grinnder_cli.run.progress import Progress
-from grinnder_cli.run.provenance import require_same_layers
+from grinnder_cli.run.provenance import require_same_inputs
 from grinnder_cli.run.request import PredictionRequest
 from grinnder_cli.run.signals import StopFlag
+from grinnder_cli.run.stages import dataset_fingerprint
 from grinnder_cli.run.weights import check_matches
 from grinnder_cli.storage.scratch import check_parent
 
@@ -42,7 +43,7 @@ def predict(
         raise ConfigError("--embeddings are rows of the last hidden layer; this model has none (layers=1)")
     durable.inject(config.storage)
     check_parent(Path(config.storage.dir))
-    require_same_layers(run.environment_json, config.model)
+    require_same_inputs(run.environment_json, config.model, dataset_fingerprint(config))
     saved = _checkpoint(run, request)
     for warning in saved.warnings:
         progress.warn(warning)

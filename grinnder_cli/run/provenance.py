@@ -47,24 +47,31 @@ def collect(*, argv: list[str], storage_dir: Path) -> dict[str, Any]:
     }
 
 
-def require_same_layers(environment: Path, model: ModelConfig) -> None:
-    """Refuse to go on with a run by another file of layers than it began with.
+def require_same_inputs(environment: Path, model: ModelConfig, fingerprint: str) -> None:
+    """Refuse to go on with a run by other data, or another file of layers, than it began with.
 
     Args:
         environment: the run's environment.json.
+        fingerprint: of the dataset as it is now.
 
     Raises:
-        ConfigError: the file that model.module names has changed.
+        ConfigError: the dataset, or the file that model.module names, has changed.
     """
     try:
-        began = json.loads(environment.read_text(encoding="utf-8")).get("module_sha256")
+        began = json.loads(environment.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
+    layers, data = began.get("module_sha256"), began.get("dataset_fingerprint")
     now = module_digest(model)
-    if began and now and now != began:
+    if layers and now and now != layers:
         raise ConfigError(
             f"model.module={model.module}: the file has changed since the run began; bring that one back (sha256 "
-            f"{began[:12]}...), or train again with this one"
+            f"{layers[:12]}...), or train again with this one"
+        )
+    if data and fingerprint != data:
+        raise ConfigError(
+            f"the dataset is another one than the run began with (fingerprint {fingerprint[:12]}..., was {data[:12]}"
+            "...); bring that one back, or train again with this one"
         )
 
 

@@ -23,9 +23,10 @@ from grinnder_cli.run.memory import PeakSampler
 from grinnder_cli.run.metrics import MetricsFile
 from grinnder_cli.run.preparation import prepare_run, require_fit
 from grinnder_cli.run.progress import Progress
-from grinnder_cli.run.provenance import require_same_layers
+from grinnder_cli.run.provenance import require_same_inputs
 from grinnder_cli.run.selection import Selection
 from grinnder_cli.run.signals import StopFlag
+from grinnder_cli.run.stages import dataset_fingerprint
 from grinnder_cli.run.totals import Totals
 from grinnder_cli.run.wear import Wear
 from grinnder_cli.storage.scratch import check_parent
@@ -55,7 +56,7 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
     durable.inject(config.storage)
     check_parent(Path(config.storage.dir))
     if resume:
-        require_same_layers(run.environment_json, config.model)
+        require_same_inputs(run.environment_json, config.model, dataset_fingerprint(config))
     with device_memory(config), ExitStack() as stack:
         device_limit(config)  # makes CUDA's context, whose host memory belongs to the baseline
         memory = stack.enter_context(PeakSampler())

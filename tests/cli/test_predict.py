@@ -94,3 +94,27 @@ def test_the_whole_command(run, tmp_path):
         assert file["node"].tolist() == list(range(34)) and set(file) == {"node", "pred", "prob"}
     assert np.load(made["embeddings_file"], mmap_mode="r").shape == (34, 8)
     assert run.status_json.read_bytes() == before and status.read(run.status_json).state == "complete"
+
+
+def test_other_data_than_the_run_began_with_are_refused(tmp_path):
+    """By predict, and by resume of a run that was stopped: its figures would be of two graphs."""
+    real = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    rng = np.random.default_rng(0)
+
+    def write(seed):
+        edges = np.random.default_rng(seed).integers(0, 40, (2, 200))
+        np.savez(tmp_path / "g.npz", edge_index=edges, x=rng.random((40, 5), np.float32), y=rng.integers(0, 3, 40))
+
+    write(0)
+    keys = ["dataset=npz", "dataset.path=g.npz", "dataset.split=random", "parts=2", "hidden=8", "epochs=20"]
+    keys += ["cache=none", "checkpoint.every=1", "storage.fault=read:200-:EIO", "--json"]
+    done = grinnder(tmp_path, "train", *keys, **real)
+    assert done.returncode == 6, done.stderr
+    run = json.loads(done.stdout.splitlines()[-1])["run_dir"]
+    rows = (tmp_path / run / "metrics.csv").read_text()
+    assert rows.count("\n") > 1 and list((tmp_path / run / "checkpoints").iterdir())
+    write(1)
+    for command in ("predict", "resume"):
+        done = grinnder(tmp_path, command, run, **real)
+        assert done.returncode == 2 and "the dataset is another one than the run began with" in done.stderr, done.stderr
+    assert (tmp_path / run / "metrics.csv").read_text() == rows

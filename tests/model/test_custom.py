@@ -30,7 +30,7 @@ from grinnder_cli.run import checkpoint, training
 from grinnder_cli.run.directory import RunDirectory
 from grinnder_cli.run.preparation import prepare_run
 from grinnder_cli.run.progress import make_progress
-from grinnder_cli.run.provenance import require_same_layers
+from grinnder_cli.run.provenance import require_same_inputs
 from grinnder_cli.run.signals import StopFlag
 
 DOCS = Path(__file__).parents[2] / "docs/custom_layers.md"
@@ -218,10 +218,12 @@ def test_a_changed_file_is_another_model(tmp_path):
     path, environment = tmp_path / "layers.py", tmp_path / "environment.json"
     model = ModelConfig(name="custom", module=f"{path}:MyModel")
     path.write_text(convs("pyg.SAGEConv(a, b)"))
-    environment.write_text(json.dumps({"module_sha256": module_digest(model)}))
-    require_same_layers(environment, model)
+    environment.write_text(json.dumps({"module_sha256": module_digest(model), "dataset_fingerprint": "1234"}))
+    require_same_inputs(environment, model, "1234")
+    with pytest.raises(ConfigError, match="the dataset is another one than the run began with"):
+        require_same_inputs(environment, model, "1235")
     path.write_text(convs("pyg.SAGEConv(a, b, aggr='max')"))
     with pytest.raises(ConfigError, match="has changed since the run began"):
-        require_same_layers(environment, model)
+        require_same_inputs(environment, model, "1234")
     environment.write_text("{}")  # of a run that began before this was noted
-    require_same_layers(environment, model)
+    require_same_inputs(environment, model, "1235")

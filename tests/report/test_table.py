@@ -133,6 +133,26 @@ def test_repeats_of_a_seed_do_not_inflate_n(tmp_path):
     assert "2 older repeats" in results.tables[0].provenance
 
 
+def test_other_data_are_no_repeat_and_no_seed(tmp_path):
+    """The same keys, a file that changed: never one figure, unless asked for."""
+    for at, (seed, data) in enumerate([(0, "old"), (0, "new"), (1, "new"), (1, None)]):
+        state = {"state": "failed", "exit_code": 6} if data is None else {}
+        make_run(tmp_path / f"{at}", seed=seed, environment=ENVIRONMENT | {"dataset_fingerprint": data}, **state)
+    with pytest.raises(ConfigError, match=r"changed between \S+0 and \S+1; choose runs of one, or add --mix"):
+        make_results(load_runs([tmp_path]))
+    (table,) = make_results(load_runs([tmp_path]), mix=True).tables
+    assert table.body[0][table.header.index("runs")] == "3" and "1 older repeats" in table.provenance
+    (table,) = make_results(load_runs([tmp_path / f"{at}" for at in (1, 2, 3)])).tables
+    assert table.body[0][table.header.index("runs")] == "2" and "1 older repeats" in table.provenance
+
+
+def test_repeats_are_counted_table_by_table(tmp_path):
+    for at, parts in enumerate([2, 2, 2, 4]):
+        make_run(tmp_path / f"{at}", parts=parts)
+    tables = make_results(load_runs([tmp_path]), rows=["model"]).tables
+    assert ["2 older repeats" in table.provenance for table in tables] == [True, False]
+
+
 def test_defaults_of_another_dataset_do_not_become_columns(tmp_path):
     make_run(tmp_path / "t-0", dataset={"name": "debian", "undirected": True})
     make_run(tmp_path / "t-1", dataset={"name": "karate"}, model={"dropout": 0.1})
