@@ -105,7 +105,9 @@ def check(config: RunConfig) -> None:
         )
     if config.model.name == "custom" and config.method.name not in ("auto", "regather", "hongtu", "snapshot"):
         raise ConfigError(f"method={config.method.name} knows no layers of your own; leave method out (regather)")
-    if config.model.name != "custom" and config.model.norm == "batch" and config.method.name == "snapshot":
+    if config.model.name == "custom" and config.model.norm == "batch":
+        raise ConfigError("model.norm is of grinnder's own models; a custom model brings its norms in .norms")
+    if config.model.norm == "batch" and config.method.name == "snapshot":
         raise ConfigError(
             "model.norm=batch cannot be with method=snapshot, which computes a part's layer to its end before the next "
             "part's rows are there; all other methods can"

@@ -17,6 +17,9 @@ RULES = ("random", "index")
 """Split rules that need no file: 60/20/20 of the labelled nodes, shuffled by split_seed or in the order of ids."""
 
 
+_LACKS = {"val": "no val metric, so no early stopping and no best epoch", "test": "no test metric"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """Three masks, uint8 [N]; 1 = member and labelled."""
@@ -61,7 +64,7 @@ def make_split(
             mask &= known
     if not masks["train"].any():
         raise DataError(f"{where}: no labelled training node; fix train_mask, or set dataset.split=random")
-    notes.extend(f"the {name} split is empty: no {name} metric" for name in ("val", "test") if not masks[name].any())
+    notes.extend(f"the {name} split is empty: {lacks}" for name, lacks in _LACKS.items() if not masks[name].any())
     shared = int(np.count_nonzero(sum(mask.astype(np.uint8) for mask in masks.values()) > 1))
     if shared:
         notes.append(f"{shared} nodes are in more than one split")

@@ -27,6 +27,10 @@ from grinnder_cli.errors import ConfigError
         ({"model": {"name": "gat"}, "plan": {"ax": "on"}}, "plan.ax=on cannot be with model=gat"),
         ({"model": {"name": "gatv2"}}, "model cannot be 'gatv2'.*accepts gcn, sage, gin, gat, mlp"),
         ({"model": {"norm": "group"}}, "model.norm cannot be 'group'"),
+        (
+            {"model": {"name": "custom", "module": "a.py:A", "norm": "batch"}},
+            "a custom model brings its norms in .norms",
+        ),
         ({"model": {"dropout": float("nan")}}, "model.dropout=nan"),
         ({"optimizer": {"lr": 0}}, "optimizer.lr=0.0"),
         ({"optimizer": {"lr": float("inf")}}, "optimizer.lr=inf"),
