@@ -98,5 +98,7 @@ def _parser() -> _Parser:
     parser.add_argument(
         "--check", type=Path, metavar="CSV", help="compare with a published table; exit 7 if it differs"
     )
-    parser.add_argument("--mix", action="store_true", help="allow runs of different hardware or code in one table")
+    parser.add_argument(
+        "--mix", action="store_true", help="allow runs of different hardware, code or data in one table"
+    )
     return parser

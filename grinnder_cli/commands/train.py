@@ -127,7 +127,7 @@ def show(directory: RunDirectory, flags: set[str], *, brief: bool, report: bool)
 def _fingerprint(config: RunConfig) -> str:
     from grinnder_cli import dataset
 
-    return dataset.fingerprint(dataset.of_run(config, data_dir(config.data)))
+    return dataset.run_fingerprint(config, data_dir(config.data))
 
 
 def _hash(config: RunConfig, fingerprint: str) -> str:

@@ -36,6 +36,7 @@ __all__ = [
     "of_run",
     "raw_dir",
     "remembered",
+    "run_fingerprint",
     "sizes",
     "store_path",
 ]
@@ -153,6 +154,11 @@ def of_run(config: RunConfig, data_dir: Path) -> DatasetConfig:
     """What a run reads: its dataset, located, and whether targets are classes or values."""
     source = located(config.dataset, data_dir)
     return dataclasses.replace(source, targets="values") if config.metric == "mse" else source
+
+
+def run_fingerprint(config: RunConfig, data_dir: Path) -> str:
+    """`fingerprint` of what a run reads, as it is now."""
+    return fingerprint(of_run(config, data_dir))
 
 
 def raw_dir(data_dir: Path) -> Path:

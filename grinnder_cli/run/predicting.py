@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from grinnder_cli import dataset
+from grinnder_cli.config.paths import data_dir
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.dataset import archive
 from grinnder_cli.errors import ConfigError, DataError
@@ -22,7 +24,6 @@ from grinnder_cli.run.progress import Progress
 from grinnder_cli.run.provenance import require_same_inputs
 from grinnder_cli.run.request import PredictionRequest
 from grinnder_cli.run.signals import StopFlag
-from grinnder_cli.run.stages import dataset_fingerprint
 from grinnder_cli.run.weights import check_matches
 from grinnder_cli.storage.scratch import check_parent
 
@@ -43,7 +44,7 @@ def predict(
         raise ConfigError("--embeddings are rows of the last hidden layer; this model has none (layers=1)")
     durable.inject(config.storage)
     check_parent(Path(config.storage.dir))
-    require_same_inputs(run.environment_json, config.model, dataset_fingerprint(config))
+    require_same_inputs(run.environment_json, config.model, dataset.run_fingerprint(config, data_dir(config.data)))
     saved = _checkpoint(run, request)
     for warning in saved.warnings:
         progress.warn(warning)

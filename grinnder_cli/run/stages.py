@@ -133,11 +133,6 @@ def host_budget(config: RunConfig) -> Limit:
     return Limit(bytes=units.parse_size(config.memory.host, "memory.host"), source="memory.host")
 
 
-def dataset_fingerprint(config: RunConfig) -> str:
-    """Of what a run reads, as it is now."""
-    return dataset.fingerprint(dataset.of_run(config, data_dir(config.data)))
-
-
 class Preparation:
     """The stages of a configuration's preparation, each of which reuses its store.
 

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grinnder_cli import dataset
+from grinnder_cli.config.paths import data_dir
 from grinnder_cli.config.schema import RunConfig
 from grinnder_cli.errors import NumericalError
 from grinnder_cli.executor.result import EpochResult
@@ -26,7 +28,6 @@ from grinnder_cli.run.progress import Progress
 from grinnder_cli.run.provenance import require_same_inputs
 from grinnder_cli.run.selection import Selection
 from grinnder_cli.run.signals import StopFlag
-from grinnder_cli.run.stages import dataset_fingerprint
 from grinnder_cli.run.totals import Totals
 from grinnder_cli.run.wear import Wear
 from grinnder_cli.storage.scratch import check_parent
@@ -56,7 +57,7 @@ def train(config: RunConfig, run: RunDirectory, *, progress: Progress, stop: Sto
     durable.inject(config.storage)
     check_parent(Path(config.storage.dir))
     if resume:
-        require_same_inputs(run.environment_json, config.model, dataset_fingerprint(config))
+        require_same_inputs(run.environment_json, config.model, dataset.run_fingerprint(config, data_dir(config.data)))
     with device_memory(config), ExitStack() as stack:
         device_limit(config)  # makes CUDA's context, whose host memory belongs to the baseline
         memory = stack.enter_context(PeakSampler())
