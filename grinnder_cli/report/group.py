@@ -65,8 +65,10 @@ def newest_of_each(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     for position in order:
         run = runs.iloc[position]
         same = kept.setdefault(tuple(repr(run[key]) for key in keys), {})
-        if run["inputs"] is not None or not same:  # None: it failed before its data were read
-            same.setdefault(run["inputs"], position)
+        if run["inputs"] is None and same:  # it failed before its data were read
+            continue
+        same.pop(None, None)
+        same.setdefault(run["inputs"], position)
     stay = sorted(position for same in kept.values() for position in same.values())
     frame, rest = runs.iloc[stay], runs.drop(runs.index[stay])
     frame.attrs = dict(runs.attrs)

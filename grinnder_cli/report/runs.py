@@ -168,12 +168,8 @@ def _row(run_dir: Path, config: dict[str, Any], config_keys: set[str]) -> dict[s
         summary = {}  # figures of an earlier, shorter attempt are not this configuration's result
     results = {f"summary.{key}" if key in config_keys else key: value for key, value in summary.items()}
     fixed = {"run_dir": run_dir, "status": state, "exit_code": status.get("exit_code"), "message": message}
-    return (
-        results
-        | config
-        | fixed
-        | {"version": version, "git": git, "hardware": hardware, "inputs": " ".join(contents) or None}
-    )
+    origin = {"version": version, "git": git, "hardware": hardware, "inputs": " ".join(contents) or None}
+    return results | config | fixed | origin
 
 
 def _no_nan(value: Any) -> Any:

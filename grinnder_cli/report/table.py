@@ -87,7 +87,7 @@ def make_results(
         rows: keys down the side; none: every key that varies and is not in `cols`.
         cols: keys across the top; none: metrics only.
         values: metrics; none: `DEFAULT_VALUES`.
-        mix: allow different hardware and code in one table.
+        mix: allow different hardware, code and data in one table.
 
     Raises:
         ConfigError: an unknown key or metric, or mixed provenance without `mix`.
