@@ -82,6 +82,6 @@ def crc32c(view: View) -> int:
     if isinstance(view, np.ndarray):
         return google_crc32c.extend(0, view)
     crc = 0
-    for begin in range(0, len(view), PIECE_BYTES):
+    for begin in range(0, view.nbytes, PIECE_BYTES):
         crc = google_crc32c.extend(crc, view[begin : begin + PIECE_BYTES].cpu().numpy())
     return crc
