@@ -29,8 +29,10 @@ class PullMemory(Program):
 
     def temporaries_bytes(self) -> int:
         """What stages allocate in host memory beside the pool's buffers, at most."""
-        arrays = HOST_TEMPORARIES + BATCH_TEMPORARIES * self.model.two_sweeps
-        return arrays * self._stretch_bytes(local_rows(self.model, self.itemsize))
+        stretch = self._stretch_bytes(local_rows(self.model, self.itemsize))
+        outputs = max(layer.d_out for layer in self.model.layers)  # a batch norm's arrays are as wide, not as X is
+        batch = BATCH_TEMPORARIES * self.model.two_sweeps * stretch * outputs // self.model.widest
+        return HOST_TEMPORARIES * stretch + batch
 
     def device_bytes(self, step: Step) -> tuple[int, int]:
         """(input, output) bytes of a visit in device memory, beside what stays there."""
