@@ -24,7 +24,8 @@ WORTHWHILE = 0.9
 """More parts are taken where they bring the bytes of an epoch below this share."""
 
 FORESEEN = 32
-"""So many parts are always looked at; more, of which planning takes seconds, one step beyond those there are."""
+"""So many parts are always looked at; more, of which planning takes seconds and memory, one step beyond those there
+are."""
 
 ROUNDING_BYTES = 16 * BLOCK
 """Chunks are padded to blocks, an average part's as well."""
@@ -219,8 +220,9 @@ class Search:
             if not trial.parts < parts <= max(FORESEEN, 2 * trial.parts):
                 continue
             sizes = out.sizes(self.config, parts, share)
-            if accesses_bytes(plan.program) * _pairs(sizes) > self.budget * _pairs(trial.made.sizes):
-                break  # the plan alone would not fit, nor is there memory to make it
+            objects = accesses_bytes(plan.program) * _pairs(sizes) // _pairs(trial.made.sizes)
+            if parts > FORESEEN and objects > self.budget:  # there is no memory even to make the plan
+                break
             assumed = self.plan_of(sizes, trial.method)
             if assumed.fits and assumed.steady.total_bytes < WORTHWHILE * now:
                 foreseen[parts] = assumed.steady.total_bytes
