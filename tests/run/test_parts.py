@@ -9,7 +9,7 @@ import pytest
 from grinnder_cli.config.schema import DatasetConfig, MemoryConfig, RunConfig
 from grinnder_cli.errors import DoesNotFit
 from grinnder_cli.run.outlook import look
-from grinnder_cli.run.parts import WORTHWHILE
+from grinnder_cli.run.parts import FORESEEN, WORTHWHILE, Search
 from grinnder_cli.run.preparation import prepare_run, require_fit
 from grinnder_cli.run.stages import Preparation
 
@@ -47,6 +47,21 @@ def test_within_a_tenth_of_a_sweep(config, share):
             if plan.fits:
                 swept[parts] = plan.steady.total_bytes
     assert auto.plan.steady.total_bytes <= 1.1 * min(swept.values()), swept
+
+
+def test_numbers_that_are_always_looked_at(config, monkeypatch):
+    """From one part too, in little memory: its plan says nothing of the chunks that pairs of parts exchange."""
+    pull = replace(config, cache=replace(config.cache, name="none"), method=replace(config.method, name="pull"))
+    least = prepare_run(replace(pull, parts=1, memory=MemoryConfig(host="1GiB"))).least_bytes
+    looked, plan_of = [], Search.plan_of
+
+    def seen(search, sizes, method):
+        looked.append(sizes.parts)
+        return plan_of(search, sizes, method)
+
+    monkeypatch.setattr(Search, "plan_of", seen)
+    prepare_run(replace(pull, memory=MemoryConfig(host=str(least))))
+    assert looked[0] == 1 and {2, 4, 8, 16, FORESEEN} <= set(looked) and least < 64 << 20
 
 
 def test_beyond_where_more_parts_move_more_bytes(tmp_path):
